@@ -1,0 +1,1 @@
+"""pageinn: an LLM serving engine that runs its key-value cache like virtual memory."""
