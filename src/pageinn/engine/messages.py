@@ -1,0 +1,113 @@
+"""What server and engine say to each other. Plain values only, so that the two can live in two processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from pageinn.memory.scopes import DEFAULT, Scope
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens. Meanings and defaults follow vLLM's; `validate` is done by the engine's `check_request`.
+
+    temperature: 0 is greedy. top_k: 0 is off. seed: None lets the engine draw one at arrival.
+    logprobs: None for none, k for the chosen token's and the k most likely ones'.
+    """
+
+    max_tokens: int = 16
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """A prompt to continue. `prompt` holds token ids."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    scope: Scope = DEFAULT
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended, in OpenAI's words where they exist."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class TokenLogProb(NamedTuple):
+    """A generated token, its natural-log probability, and the most likely alternatives as (token id, logprob)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A piece of one choice's answer.
+
+    text never holds any part of a stop string. tokens and logprobs are what this piece newly generated; text may lag
+    behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed
+    (of the request, the same in each delta). error explains FinishReason.ERROR.
+    """
+
+    request_id: str
+    index: int
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogProb, ...]
+    cached_tokens: int
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Start a request. Answered by deltas; a request that can never be served gets a RefusedError from the client."""
+
+    request: GenerationRequest
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """The client went away: everything of the request is freed at the next step."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class ResetPrefixCache:
+    """Drop all kept blocks."""
+
+
+class ResetReport(NamedTuple):
+    """What a reset did: blocks freed, and blocks still in use by running requests."""
+
+    freed: int
+    in_use: int
+
+
+class RefusedError(ValueError):
+    """The request can never be served as it is; the message says why and what would help. `param` names the field."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class EngineDeadError(RuntimeError):
+    """The step loop has ended; no request can be served."""

@@ -1,0 +1,59 @@
+"""Counters and gauges of the engine, as plain numbers. The server turns them into Prometheus families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Histogram:
+    """Cumulative counts over fixed upper bounds (seconds), as Prometheus wants them; the last bucket is +Inf."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.counts:
+            self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        place = sum(1 for bound in self.bounds if value > bound)
+        self.counts[place] += 1
+        self.total += value
+
+
+LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass
+class Stats:
+    """Counters only grow; gauges say how things stand after the last step. Prefix-cache counts are in tokens."""
+
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    below_granularity: int = 0
+    """Requests whose prompt is shorter than one block, so that no block can be shared."""
+    prompt_tokens: int = 0
+    prompt_tokens_computed: int = 0
+    recomputed_tokens: int = 0
+    generation_tokens: int = 0
+    preemptions: int = 0
+    evicted_blocks: int = 0
+    steps: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+    """Choices finished, by reason."""
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_kept: int = 0
+    blocks_in_use: int = 0
+    block_size: int = 16
+    window_queries: int = 0
+    window_hits: int = 0
+    """Queries and hits of the last minute; no queries means that there is no rate."""
+    time_to_first_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
+    time_per_output_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
+    request_latency: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
