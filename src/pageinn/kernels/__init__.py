@@ -1,1 +1,1 @@
-"""."""
+"""The operations that the decoder calls, and their backends."""

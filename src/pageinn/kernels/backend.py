@@ -1,11 +1,12 @@
 """What a kernel backend is: the small set of operations that the decoder calls.
 
-Every operation works on numpy arrays that the caller allocated and never keeps a reference to them. Every operation is
-*row-independent*: what comes out for a row does not depend on which rows stand beside it, on how many threads run, or
-on where a sequence's blocks lie. That is what makes answers bit-identical whatever the cache did.
+Every operation works on numpy arrays that the caller allocated and never keeps a reference to them. Every
+operation is *row-independent*: what comes out for a row does not depend on which rows stand beside it, on
+how many threads run, or on where a sequence's blocks lie. That is what makes answers bit-identical whatever
+the cache did.
 
-Shapes use T rows (tokens of this step), S sequences, H query heads, G key-value heads, D head size, B block size,
-R rows to sample from, V vocabulary size.
+Shapes use T rows (tokens of this step), S sequences, H query heads, G key-value heads, D head size, B block
+size (a multiple of 8), R rows to sample from, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
-#: Keys are attended in partitions of this many, counted from position 0, whatever the chunk or the block size.
+#: Keys are attended in partitions of this many, counted from position 0, whatever the chunk or block size.
 PARTITION = 256
 #: Activations and int8 weights share one scale per row and this many inputs.
 QUANT_GROUP = 64
@@ -41,7 +42,8 @@ class SampleParams(NamedTuple):
     """Per-row sampling parameters, each of shape [R].
 
     temperature: float32, 0 is greedy. top_k: int32, 0 is off. top_p and min_p: float32, 1 and 0 are off.
-    seed: uint64, choice and position: uint64 (used as 32-bit counters) — the key and the counter of the row's Philox draw.
+    seed, choice and position: uint64, the last two used as 32-bit counters: the key and the counter of the
+    row's Philox draw.
     """
 
     temperature: F32
@@ -54,7 +56,7 @@ class SampleParams(NamedTuple):
 
 
 class LogProbs(NamedTuple):
-    """chosen: float32 [R]; top_ids: int32 [R, k] and top: float32 [R, k], most likely first, ties to the lower id."""
+    """chosen: float32 [R]; top_ids: int32 [R, k] and top: float32 [R, k], most likely first, ties by id."""
 
     chosen: F32
     top_ids: I32
@@ -66,20 +68,28 @@ class PackedLinear(Protocol):
     """A weight matrix in the backend's own layout. `nbytes` is what it occupies, scales included."""
 
     @property
-    def out_features(self) -> int: ...
+    def out_features(self) -> int:
+        """N."""
+        ...
 
     @property
-    def in_features(self) -> int: ...
+    def in_features(self) -> int:
+        """K."""
+        ...
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of weights and scales, padding included."""
+        ...
 
 
 class Backend(Protocol):
     """The operations. A backend declares what it supports; nothing falls back silently."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the backend is called in settings and logs."""
+        ...
 
     @property
     def store_dtypes(self) -> frozenset[str]:
@@ -98,9 +108,12 @@ class Backend(Protocol):
     def linear(self, x: F32, weight: PackedLinear, out: F32, add: bool = False) -> None:
         """out[T, N] = x[T, K] @ weight.T, or out += that when `add`.
 
-        "int8": weights are symmetric integers with one float32 scale per output and QUANT_GROUP inputs; each row of x
-        is quantised to int8 in [-127, 127] with one scale (absmax / 127) per QUANT_GROUP inputs, rounding half to even;
-        products of a group are summed exactly in int32, and groups are added in float32 from the first to the last.
+        "int8": weights are symmetric integers in [-63, 63] with one float32 scale (absmax / 63) per output
+        and QUANT_GROUP inputs; each row of x is quantised to [-127, 127] with one scale (absmax / 127) per
+        QUANT_GROUP inputs. Both round half to even. Products of a group are summed exactly in int32, and
+        groups are added in float32 from the first to the last. (Seven bits of weight, because the 16-bit
+        multiply-add of AVX2 saturates beyond: stored as weight + 64, two products stay below 2 * 127 * 127
+        < 2**15.)
         """
         ...
 
@@ -120,9 +133,9 @@ class Backend(Protocol):
     ) -> None:
         """Rotate queries and keys in place and write keys and values to the store.
 
-        qkv: [T, (H + 2G) * D], queries, then keys, then values. cos and sin: [max positions, rotary/2]; dimension i is
-        paired with i + rotary/2 (dimensions from `rotary` on pass through). slots: block * B + offset for each row,
-        or -1 to write nothing. bfloat16 is rounded to nearest even.
+        qkv: [T, (H + 2G) * D], queries, then keys, then values. cos and sin: [max positions, rotary/2];
+        dimension i is paired with i + rotary/2 (dimensions from `rotary` on pass through). slots: block * B
+        + offset for each row, or -1 to write nothing; no slot twice. bfloat16 is rounded to nearest even.
         """
         ...
 
@@ -139,9 +152,10 @@ class Backend(Protocol):
         """Causal attention over block tables, prefill chunks and decodes in one call.
 
         q: [T, H, D], rows may be strided (a view into qkv). tables: [S, max blocks]. Sequence s owns the rows
-        query_starts[s]:query_starts[s+1], which are the last of its context_lens[s] tokens; a row at position p sees
-        keys 0..p. Keys are cut in partitions of PARTITION from position 0; each yields (max, sum, output), merged left
-        to right. Slots outside the mask are never read into a sum. out: [T, H, D], C-contiguous.
+        query_starts[s]:query_starts[s+1], which are the last of its context_lens[s] tokens; a row at
+        position p sees keys 0..p. Keys are cut in partitions of PARTITION from position 0; each yields
+        (max, sum, output), merged left to right. Slots outside the mask are never read into a sum. out: [T,
+        H, D], C-contiguous.
         """
         ...
 
@@ -156,14 +170,19 @@ class Backend(Protocol):
     def sample(self, logits: F32, params: SampleParams) -> I32:
         """A token id per row of logits [R, V].
 
-        Greedy takes the largest logit, ties to the lower id. Otherwise, in this order: divide by temperature, keep
-        tokens with probability at least min_p times the largest, keep the top_k largest (ties to the lower id), keep
-        the smallest set whose probability reaches top_p; then invert the cumulative probability of what is kept, in id
-        order, in float64, at one uniform number in [0, 1): (x >> 5, y >> 6) 53-bit of the first two words of
-        Philox4x32-10 with key = seed and counter = (position, choice, 0, 0).
+        Greedy takes the largest logit, ties to the lower id. Otherwise, in this order: divide by
+        temperature, keep tokens with probability at least min_p times the largest, keep the top_k largest
+        (ties to the lower id), keep the smallest set whose share of what is left reaches top_p; then invert
+        the cumulative probability of what is kept, in id order, in float64, at one uniform number in [0,
+        1): (x >> 5, y >> 6) 53-bit of the first two words of Philox4x32-10 with key = seed and counter =
+        (position, choice, 0, 0). A logit may be -inf (a token that cannot be drawn). Raises ValueError for
+        a row with NaN or without a finite largest logit.
         """
         ...
 
     def log_probs(self, logits: F32, tokens: I32, k: int) -> LogProbs:
-        """Natural logarithms of softmax(logits) for the given tokens and for the k most likely."""
+        """Natural logarithms of softmax(logits) for the given tokens and for the k most likely.
+
+        Raises ValueError for a row with NaN or without a finite largest logit.
+        """
         ...
