@@ -1,0 +1,89 @@
+// The innermost functions with AVX2 and FMA. Only this file is compiled for them, and it is entered only where the
+// processor has them. It must therefore define nothing with external linkage but avx2_kernels(): an inline function
+// that both this file and a portable one emit would be merged by the linker, and crash an older processor.
+#include "kernels.h"
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace pageinn {
+namespace {
+
+typedef __m256 F8;
+typedef int32_t I8 __attribute__((vector_size(32)));
+
+inline F8 splat(float x) { return _mm256_set1_ps(x); }
+inline I8 splat_int(int32_t x) { return (I8)_mm256_set1_epi32(x); }
+
+inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
+
+inline F8 load(const uint16_t* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+inline void store(float* p, F8 x) { _mm256_storeu_ps(p, x); }
+
+inline F8 fma(F8 a, F8 b, F8 c) { return _mm256_fmadd_ps(a, b, c); }
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+inline F8 to_float(I8 x) { return _mm256_cvtepi32_ps((__m256i)x); }
+
+// Adds the four products of unsigned weight bytes and signed activation bytes to each of eight sums. The 16-bit sums
+// of two products cannot saturate: 2 * 127 * 127 < 2**15.
+inline __m256i splat_bytes(const int8_t* p) {
+    int32_t four;
+    std::memcpy(&four, p, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+inline I8 dot(I8 sums, const uint8_t* weights, __m256i x) {
+    const __m256i w = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights));
+    const __m256i pairs = _mm256_maddubs_epi16(w, x);
+    return (I8)_mm256_add_epi32((__m256i)sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// exp in float64 to about 1e-15 relative: 2**n times the Taylor series on [-ln 2 / 2, ln 2 / 2].
+inline __m256d exp4(__m256d x) {
+    const __m256d shifter = _mm256_set1_pd(6755399441055744.0);  // 1.5 * 2**52: adding it rounds to an integer
+    const __m256d shifted = _mm256_fmadd_pd(x, _mm256_set1_pd(1.4426950408889634), shifter);
+    const __m256d n = _mm256_sub_pd(shifted, shifter);
+    __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(6.93147180369123816490e-01), x);
+    r = _mm256_fnmadd_pd(n, _mm256_set1_pd(1.90821492927058770002e-10), r);
+    static const double inverse_factorials[] = {
+        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
+        1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
+    __m256d sum = _mm256_set1_pd(inverse_factorials[0]);
+    for (int i = 1; i < 14; ++i) sum = _mm256_fmadd_pd(sum, r, _mm256_set1_pd(inverse_factorials[i]));
+    const __m256i power = _mm256_slli_epi64(_mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023)), 52);
+    const __m256d result = _mm256_mul_pd(sum, _mm256_castsi256_pd(power));
+    return _mm256_andnot_pd(_mm256_cmp_pd(x, _mm256_set1_pd(-708.0), _CMP_LT_OQ), result);
+}
+
+inline void exponentials_of(const float* values, int64_t size, double temperature, double largest, double* out) {
+    const __m256d divisor = _mm256_set1_pd(temperature), top = _mm256_set1_pd(largest);
+    int64_t i = 0;
+    for (; i + 4 <= size; i += 4) {
+        const __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(values + i));
+        _mm256_storeu_pd(out + i, exp4(_mm256_sub_pd(_mm256_div_pd(x, divisor), top)));
+    }
+    if (i < size) {
+        float tail[4] = {0, 0, 0, 0};
+        double result[4];
+        std::memcpy(tail, values + i, (size - i) * sizeof(float));
+        const __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(tail));
+        _mm256_storeu_pd(result, exp4(_mm256_sub_pd(_mm256_div_pd(x, divisor), top)));
+        std::memcpy(out + i, result, (size - i) * sizeof(double));
+    }
+}
+
+constexpr const char* kIsa = "avx2";
+
+#include "kernels_impl.h"
+
+}  // namespace
+
+const Kernels& avx2_kernels() { return kKernels; }
+
+}  // namespace pageinn

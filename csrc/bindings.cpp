@@ -1,0 +1,394 @@
+// Python's way in: checks every argument, releases the lock for work that is worth it, and calls the operations.
+//
+// Arrays come through the buffer protocol by hand rather than through nanobind's ndarray: a decode step makes some
+// 240 calls, and this costs a tenth as much per argument and lets an error name the argument and both shapes.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "ops.h"
+
+namespace nb = nanobind;
+
+namespace pageinn {
+namespace {
+
+struct DType {
+    const char* name;
+    const char* codes;  // buffer format characters
+    int bytes;
+};
+constexpr DType kFloat32{"float32", "f", 4}, kUint16{"uint16", "H", 2}, kInt32{"int32", "il", 4},
+    kInt64{"int64", "lq", 8}, kUint64{"uint64", "LQ", 8};
+
+[[noreturn]] void fail(const std::string& text) { throw nb::value_error(text.c_str()); }
+
+class Array {
+public:
+    enum Access { kRead, kWrite };
+
+    Array(nb::handle object, const char* name, Access access = kRead) : name_(name) {
+        const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (access == kWrite ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
+            PyErr_Clear();
+            fail(std::string(name) + " must be a " + (access == kWrite ? "writable " : "") + "numpy array, got " +
+                 nb::cast<std::string>(nb::str(object.type())));
+        }
+    }
+    ~Array() { PyBuffer_Release(&view_); }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+
+    int64_t dim(int i) const { return view_.shape[i]; }
+    // In elements.
+    int64_t stride(int i) const { return view_.strides[i] / view_.itemsize; }
+
+    bool is(const DType& type) const {
+        const char* f = view_.format;
+        if (view_.itemsize != type.bytes || f[0] == 0 || f[1] != 0) return false;
+        for (const char* c = type.codes; *c; ++c)
+            if (*c == f[0]) return true;
+        return false;
+    }
+
+    // Checks the type and the number of dimensions.
+    void expect(const DType& type, int ndim, const char* shape) const {
+        if (!is(type) || view_.ndim != ndim)
+            fail(std::string(name_) + " must be " + type.name + " " + shape + ", got " + describe());
+    }
+
+    void expect_dim(int i, int64_t wanted, const char* why) const {
+        if (dim(i) != wanted)
+            fail(std::string(name_) + " must have " + std::to_string(wanted) + " in dimension " + std::to_string(i) +
+                 " (" + why + "), got " + describe());
+    }
+
+    void expect_contiguous(int first = 0) const {
+        int64_t wanted = 1;
+        for (int i = view_.ndim - 1; i >= first; --i) {
+            if (dim(i) > 1 && view_.strides[i] != wanted * view_.itemsize)
+                fail(std::string(name_) + " must be C-contiguous" + (first ? " within a row" : "") + ", got " +
+                     describe() + "; copy it with numpy.ascontiguousarray");
+            wanted *= dim(i);
+        }
+        if (first && view_.strides[0] % view_.itemsize)
+            fail(std::string(name_) + " has rows that are not aligned to its items; copy it");
+    }
+
+    template <class T>
+    T* data() const {
+        return static_cast<T*>(view_.buf);
+    }
+
+    // A float32 [rows, columns] whose rows are contiguous.
+    template <class T>
+    Matrix<T> matrix(const char* shape) const {
+        expect(kFloat32, 2, shape);
+        expect_contiguous(1);
+        return Matrix<T>{data<T>(), dim(0), dim(1), stride(0)};
+    }
+
+    // A contiguous vector of a known length.
+    template <class T>
+    const T* vector(const DType& type, int64_t length, const char* why) const {
+        expect(type, 1, "with one dimension");
+        expect_dim(0, length, why);
+        expect_contiguous();
+        return data<const T>();
+    }
+
+    std::string describe() const {
+        std::string text;
+        for (const DType& type : {kFloat32, kUint16, kInt32, kInt64, kUint64})
+            if (is(type)) text = type.name;
+        if (text.empty()) text = std::string("format ") + view_.format;
+        text += " [";
+        for (int i = 0; i < view_.ndim; ++i) text += (i ? ", " : "") + std::to_string(dim(i));
+        return text + "]";
+    }
+
+private:
+    const char* name_;
+    Py_buffer view_;
+};
+
+void expect_range(const char* name, int64_t index, int64_t value, int64_t low, int64_t end, const char* what) {
+    if (value < low || value >= end)
+        fail(std::string(name) + "[" + std::to_string(index) + "] is " + std::to_string(value) + ", outside " +
+             std::to_string(low) + ".." + std::to_string(end - 1) + " (" + what + ")");
+}
+
+Store checked_store(const Array& keys, const Array& values) {
+    const bool bfloat16 = keys.is(kUint16);
+    const DType& type = bfloat16 ? kUint16 : kFloat32;
+    keys.expect(type, 4, "[blocks, G, D, B] (or uint16 for bfloat16)");
+    values.expect(type, 4, "[blocks, G, B, D], the type of the keys");
+    const Store s{keys.data<void>(), values.data<void>(), bfloat16, keys.dim(0), keys.dim(1), keys.dim(2), keys.dim(3)};
+    values.expect_dim(0, s.blocks, "the blocks of the keys");
+    values.expect_dim(1, s.heads, "the heads of the keys");
+    values.expect_dim(2, s.block_size, "the block size of the keys");
+    values.expect_dim(3, s.size, "the head size of the keys");
+    keys.expect_contiguous();
+    values.expect_contiguous();
+    if (s.block_size % kLanes || s.block_size == 0)
+        fail("a block must hold a multiple of 8 tokens, not " + std::to_string(s.block_size));
+    return s;
+}
+
+// Letting go of the interpreter lock lets another thread take it, and to get it back may take its switch interval of
+// five milliseconds: more than a whole decode step. So it is kept for the microseconds of a small call.
+class ReleaseIfLong {
+public:
+    explicit ReleaseIfLong(int64_t operations) {
+        if (operations >= kLong) release_.emplace();
+    }
+
+private:
+    static constexpr int64_t kLong = 4 << 20;
+    std::optional<nb::gil_scoped_release> release_;
+};
+
+void bind_linear(Engine& e, nb::handle x_, const PackedLinear& w, nb::handle out_, bool add) {
+    const Array x_array(x_, "x"), out_array(out_, "out", Array::kWrite);
+    const auto x = x_array.matrix<const float>("[T, K]");
+    const auto out = out_array.matrix<float>("[T, N]");
+    x_array.expect_dim(1, w.inputs, "the weight's inputs");
+    out_array.expect_dim(1, w.outputs, "the weight's outputs");
+    out_array.expect_dim(0, x.rows, "the rows of x");
+    const ReleaseIfLong release(x.rows * w.inputs * w.outputs);
+    linear(e, x, w, out, add);
+}
+
+PackedLinear bind_pack(Engine& e, nb::handle weight_, const std::string& format) {
+    const Array weight_array(weight_, "weight");
+    const auto weight = weight_array.matrix<const float>("[N, K]");
+    if (format != "float32" && format != "int8")
+        fail("weight format '" + format + "' is not one of float32, int8");
+    if (weight.rows == 0 || weight.columns == 0) fail("weight is empty: " + weight_array.describe());
+    for (int64_t i = 0; i < weight.rows; ++i) {
+        float sum = 0;
+        for (int64_t k = 0; k < weight.columns; ++k) sum += weight.row(i)[k] * 0.0f;
+        if (sum != 0) fail("weight has NaN or infinity in row " + std::to_string(i) + "; is the model file damaged?");
+    }
+    const ReleaseIfLong release(weight.rows * weight.columns);
+    return pack(e, weight, format == "int8");
+}
+
+void bind_rms_norm(Engine& e, nb::handle x_, nb::handle weight_, float eps, nb::handle out_) {
+    const Array x_array(x_, "x"), weight_array(weight_, "weight"), out_array(out_, "out", Array::kWrite);
+    const auto x = x_array.matrix<const float>("[T, K]");
+    const auto out = out_array.matrix<float>("[T, K]");
+    const float* weight = weight_array.vector<float>(kFloat32, x.columns, "the columns of x");
+    out_array.expect_dim(0, x.rows, "the rows of x");
+    out_array.expect_dim(1, x.columns, "the columns of x");
+    const ReleaseIfLong release(x.rows * x.columns);
+    rms_norm(e, x, weight, eps, out);
+}
+
+void bind_rotary_write(Engine& e, nb::handle qkv_, nb::handle positions_, nb::handle cos_, nb::handle sin_,
+                       int64_t heads, nb::handle slots_, nb::handle keys_, nb::handle values_) {
+    const Array qkv_array(qkv_, "qkv", Array::kWrite), positions_array(positions_, "positions"), cos_array(cos_, "cos"),
+        sin_array(sin_, "sin"), slots_array(slots_, "slots"), keys(keys_, "store.keys", Array::kWrite),
+        values(values_, "store.values", Array::kWrite);
+    const auto qkv = qkv_array.matrix<float>("[T, (H + 2G) * D]");
+    const Store store = checked_store(keys, values);
+    qkv_array.expect_dim(1, (heads + 2 * store.heads) * store.size, "(H + 2G) * D");
+    const int32_t* positions = positions_array.vector<int32_t>(kInt32, qkv.rows, "the rows of qkv");
+    const int64_t* slots = slots_array.vector<int64_t>(kInt64, qkv.rows, "the rows of qkv");
+    for (const Array* table : {&cos_array, &sin_array}) {
+        table->expect(kFloat32, 2, "[max positions, rotary / 2]");
+        table->expect_contiguous();
+    }
+    const int64_t half = cos_array.dim(1);
+    sin_array.expect_dim(0, cos_array.dim(0), "the positions of cos");
+    sin_array.expect_dim(1, half, "the columns of cos");
+    if (2 * half > store.size)
+        fail("cos has " + std::to_string(half) + " columns, but a head of size " + std::to_string(store.size) +
+             " can rotate at most " + std::to_string(store.size / 2) + " pairs");
+    for (int64_t i = 0; i < qkv.rows; ++i) {
+        expect_range("positions", i, positions[i], 0, cos_array.dim(0), "the positions of cos");
+        expect_range("slots", i, slots[i], -1, store.blocks * store.block_size, "the store's slots, or -1");
+    }
+    const ReleaseIfLong release(qkv.rows * qkv.columns);
+    rotary_write(e, qkv, positions, cos_array.data<const float>(), sin_array.data<const float>(), half, heads, slots,
+                 store);
+}
+
+void bind_attention(Engine& e, nb::handle q_, nb::handle keys_, nb::handle values_, nb::handle tables_,
+                    nb::handle starts_, nb::handle contexts_, float scale, nb::handle out_) {
+    const Array q_array(q_, "q"), keys(keys_, "store.keys"), values(values_, "store.values"), tables(tables_, "tables"),
+        starts_array(starts_, "query_starts"), contexts_array(contexts_, "context_lens"),
+        out(out_, "out", Array::kWrite);
+    const Store store = checked_store(keys, values);
+    q_array.expect(kFloat32, 3, "[T, H, D]");
+    q_array.expect_contiguous(1);
+    out.expect(kFloat32, 3, "[T, H, D]");
+    out.expect_contiguous();
+    tables.expect(kInt32, 2, "[S, max blocks]");
+    tables.expect_contiguous(1);
+    const int64_t tokens = q_array.dim(0), heads = q_array.dim(1), sequences = tables.dim(0);
+    q_array.expect_dim(2, store.size, "the store's head size");
+    for (int i = 0; i < 3; ++i) out.expect_dim(i, q_array.dim(i), "as q");
+    if (heads % store.heads)
+        fail("q has " + std::to_string(heads) + " heads, not a multiple of the store's " + std::to_string(store.heads));
+    const int32_t* starts = starts_array.vector<int32_t>(kInt32, sequences + 1, "sequences + 1");
+    const int32_t* contexts = contexts_array.vector<int32_t>(kInt32, sequences, "sequences");
+    if (starts[0] != 0 || starts[sequences] != tokens)
+        fail("query_starts must run from 0 to the " + std::to_string(tokens) + " rows of q, not from " +
+             std::to_string(starts[0]) + " to " + std::to_string(starts[sequences]));
+    int64_t operations = 0;
+    for (int64_t s = 0; s < sequences; ++s) {
+        const int64_t queries = starts[s + 1] - starts[s], context = contexts[s];
+        if (queries < 0) fail("query_starts must not decrease, but does after sequence " + std::to_string(s));
+        if (queries == 0) continue;
+        expect_range("context_lens", s, context, queries, tables.dim(1) * store.block_size + 1,
+                     "its query rows to what its block table holds");
+        const int32_t* table = tables.data<const int32_t>() + s * tables.stride(0);
+        for (int64_t i = 0; i < (context + store.block_size - 1) / store.block_size; ++i)
+            expect_range("tables row", i, table[i], 0, store.blocks, "the store's blocks");
+        operations += queries * context * heads * store.size;
+    }
+    const Attention a{{q_array.data<const float>(), tokens, heads * store.size, q_array.stride(0)},
+                      heads,
+                      store,
+                      tables.data<const int32_t>(),
+                      tables.stride(0),
+                      starts,
+                      contexts,
+                      sequences,
+                      scale,
+                      out.data<float>()};
+    const ReleaseIfLong release(operations);
+    attention(e, a);
+}
+
+void bind_silu_mul(Engine& e, nb::handle gate_up_, nb::handle out_) {
+    const Array gate_up_array(gate_up_, "gate_up"), out_array(out_, "out", Array::kWrite);
+    const auto gate_up = gate_up_array.matrix<const float>("[T, 2F]");
+    const auto out = out_array.matrix<float>("[T, F]");
+    gate_up_array.expect_dim(0, out.rows, "the rows of out");
+    gate_up_array.expect_dim(1, 2 * out.columns, "twice the columns of out");
+    const ReleaseIfLong release(out.rows * out.columns);
+    silu_mul(e, gate_up, out);
+}
+
+void bind_copy_blocks(nb::handle keys_, nb::handle values_, nb::handle pairs_) {
+    const Array keys(keys_, "store.keys", Array::kWrite), values(values_, "store.values", Array::kWrite),
+        pairs(pairs_, "pairs");
+    const Store store = checked_store(keys, values);
+    pairs.expect(kInt32, 2, "[pairs, 2]");
+    pairs.expect_dim(1, 2, "source and destination");
+    pairs.expect_contiguous();
+    const int32_t* blocks = pairs.data<const int32_t>();
+    for (int64_t i = 0; i < 2 * pairs.dim(0); ++i)
+        expect_range("pairs", i / 2, blocks[i], 0, store.blocks, "the store's blocks");
+    const ReleaseIfLong release(pairs.dim(0) * store.heads * store.size * store.block_size);
+    copy_blocks(store, blocks, pairs.dim(0));
+}
+
+void expect_good(int64_t bad_row) {
+    if (bad_row >= 0)
+        fail("logits row " + std::to_string(bad_row) +
+             " has NaN, or no finite largest value; check the model's weights");
+}
+
+void bind_sample(Engine& e, nb::handle logits_, nb::handle temperature_, nb::handle top_k_, nb::handle top_p_,
+                 nb::handle min_p_, nb::handle seed_, nb::handle choice_, nb::handle position_, nb::handle tokens_) {
+    const Array logits_array(logits_, "logits"), temperature(temperature_, "temperature"), top_k(top_k_, "top_k"),
+        top_p(top_p_, "top_p"), min_p(min_p_, "min_p"), seed(seed_, "seed"), choice(choice_, "choice"),
+        position(position_, "position"), tokens(tokens_, "tokens", Array::kWrite);
+    const auto logits = logits_array.matrix<const float>("[R, V]");
+    const char* why = "the rows of logits";
+    const Sampling s{temperature.vector<float>(kFloat32, logits.rows, why), top_k.vector<int32_t>(kInt32, logits.rows, why),
+                     top_p.vector<float>(kFloat32, logits.rows, why),       min_p.vector<float>(kFloat32, logits.rows, why),
+                     seed.vector<uint64_t>(kUint64, logits.rows, why),      choice.vector<uint64_t>(kUint64, logits.rows, why),
+                     position.vector<uint64_t>(kUint64, logits.rows, why)};
+    tokens.vector<int32_t>(kInt32, logits.rows, why);
+    for (int64_t i = 0; i < logits.rows; ++i)
+        if (!(s.temperature[i] >= 0))
+            fail("temperature[" + std::to_string(i) + "] is " + std::to_string(s.temperature[i]) + ", not 0 or more");
+    int64_t bad;
+    {
+        const ReleaseIfLong release(logits.rows * logits.columns * 32);
+        bad = sample(e, logits, s, tokens.data<int32_t>());
+    }
+    expect_good(bad);
+}
+
+void bind_log_probs(Engine& e, nb::handle logits_, nb::handle tokens_, nb::handle chosen_, nb::handle top_ids_,
+                    nb::handle top_) {
+    const Array logits_array(logits_, "logits"), tokens_array(tokens_, "tokens"),
+        chosen(chosen_, "chosen", Array::kWrite), top_ids(top_ids_, "top_ids", Array::kWrite),
+        top(top_, "top", Array::kWrite);
+    const auto logits = logits_array.matrix<const float>("[R, V]");
+    const int32_t* tokens = tokens_array.vector<int32_t>(kInt32, logits.rows, "the rows of logits");
+    chosen.vector<float>(kFloat32, logits.rows, "the rows of logits");
+    top_ids.expect(kInt32, 2, "[R, k]");
+    top.expect(kFloat32, 2, "[R, k]");
+    const int64_t k = top.dim(1);
+    for (const Array* each : {&top_ids, &top}) {
+        each->expect_dim(0, logits.rows, "the rows of logits");
+        each->expect_dim(1, k, "k");
+        each->expect_contiguous();
+    }
+    if (k > logits.columns)
+        fail("k is " + std::to_string(k) + ", more than the " + std::to_string(logits.columns) + " columns of logits");
+    for (int64_t i = 0; i < logits.rows; ++i)
+        expect_range("tokens", i, tokens[i], 0, logits.columns, "the columns of logits");
+    int64_t bad;
+    {
+        const ReleaseIfLong release(logits.rows * logits.columns * 32);
+        bad = log_probs(e, logits, tokens, {chosen.data<float>(), top_ids.data<int32_t>(), top.data<float>(), k});
+    }
+    expect_good(bad);
+}
+
+const Kernels& kernels_for(const std::string& isa) {
+    if (isa == "portable") return portable_kernels();
+#ifdef PAGEINN_AVX2
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == "avx2") {
+        if (!has_avx2) fail("isa 'avx2': this processor lacks AVX2 or FMA; use 'portable' or 'auto'");
+        return avx2_kernels();
+    }
+    if (isa == "auto" && has_avx2) return avx2_kernels();
+#else
+    if (isa == "avx2") fail("isa 'avx2': this build has only 'portable'");
+#endif
+    if (isa != "auto") fail("isa '" + isa + "' is not one of auto, avx2, portable");
+    return portable_kernels();
+}
+
+void construct(Engine* at, int threads, const std::string& isa) {
+    if (threads < 1 || threads > 1024) fail("threads must be from 1 to 1024, not " + std::to_string(threads));
+    new (at) Engine(kernels_for(isa), threads);
+}
+
+}  // namespace
+
+NB_MODULE(_cpu, m) {
+    nb::class_<PackedLinear>(m, "PackedLinear")
+        .def_prop_ro("out_features", [](const PackedLinear& w) { return w.outputs; })
+        .def_prop_ro("in_features", [](const PackedLinear& w) { return w.inputs; })
+        .def_prop_ro("nbytes", &PackedLinear::nbytes)
+        .def_prop_ro("weight_format", [](const PackedLinear& w) { return w.int8 ? "int8" : "float32"; });
+    nb::class_<Engine>(m, "Engine")
+        .def("__init__", &construct)
+        .def_prop_ro("isa", [](const Engine& e) { return e.kernels.isa; })
+        .def_prop_ro("threads", [](const Engine& e) { return e.pool.threads(); })
+        .def("pack_linear", &bind_pack)
+        .def("linear", &bind_linear)
+        .def("rms_norm", &bind_rms_norm)
+        .def("rotary_write", &bind_rotary_write)
+        .def("attention", &bind_attention)
+        .def("silu_mul", &bind_silu_mul)
+        .def("sample", &bind_sample)
+        .def("log_probs", &bind_log_probs);
+    m.def("copy_blocks", &bind_copy_blocks);
+}
+
+}  // namespace pageinn

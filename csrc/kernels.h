@@ -1,0 +1,121 @@
+// What an instruction set provides: the innermost functions, each for a few rows, without threads or checks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pageinn {
+
+constexpr int kPanel = 16;       // outputs side by side in a packed weight
+constexpr int kGroup = 64;       // inputs that share a scale
+constexpr int kPartition = 256;  // keys that are attended together
+constexpr int kTile = 6;         // query rows that read a key together
+constexpr int kLanes = 8;        // keys whose scores are computed together
+constexpr int kWeightOffset = 64;
+
+// [panels][groups][kGroup / 4][kPanel][4] bytes of weight + kWeightOffset; scales [panels][groups][kPanel].
+struct Int8Weight {
+    const uint8_t* bytes;
+    const float* scales;
+    int64_t outputs;
+    int64_t groups;
+};
+
+// Quantised rows: integers [rows][groups * kGroup], scales [rows][groups], and what each group's sums start from,
+// -kWeightOffset times the sum of its integers.
+struct Int8Rows {
+    const int8_t* integers;
+    const float* scales;
+    const int32_t* starts;
+};
+
+// [panels][inputs][kPanel].
+struct FloatWeight {
+    const float* values;
+    int64_t outputs;
+    int64_t inputs;
+};
+
+struct FloatRows {
+    const float* values;
+    int64_t stride;
+};
+
+struct OutRows {
+    float* values;
+    int64_t stride;
+    bool add;
+};
+
+struct Range {
+    int64_t begin;
+    int64_t end;
+};
+
+// One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size].
+struct Store {
+    void* keys;
+    void* values;
+    bool bfloat16;
+    int64_t blocks;
+    int64_t heads;
+    int64_t size;
+    int64_t block_size;
+};
+
+// What a tile of rows needs for one partition of keys. visible: how many of the partition's keys each row sees.
+struct TilePart {
+    const Store* store;
+    const int32_t* table;
+    int64_t head;
+    int64_t partition;
+    const float* q;  // [rows][size], already scaled
+    int rows;
+    int visible[kTile];
+};
+
+// Per row of a tile: largest score, sum of exponentials, and output [size] that the sum still has to divide.
+struct Softmax {
+    float* largest;
+    float* total;
+    float* output;
+};
+
+// One row of [queries, keys, values] and where it goes. slot < 0 writes nothing.
+struct RotaryRow {
+    float* qkv;
+    const float* cos;
+    const float* sin;
+    int64_t half;
+    int64_t heads;
+    int64_t slot;
+};
+
+struct Peak {
+    float value;
+    int32_t index;
+    bool has_nan;
+};
+
+struct Kernels {
+    const char* isa;
+    void (*quantise_row)(const float* x, int64_t inputs, int8_t* integers, float* scales, int32_t* starts);
+    void (*linear_int8)(const Int8Weight&, const Int8Rows&, const OutRows&, Range rows, Range panels);
+    void (*linear_float)(const FloatWeight&, const FloatRows&, const OutRows&, Range rows, Range panels);
+    void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float* out);
+    void (*rotary_row)(const RotaryRow&, const Store&);
+    void (*attend)(const TilePart&, const Softmax& out);
+    // Merges `part` into `state`, which stands for everything left of it.
+    void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);
+    void (*silu_mul_row)(const float* gate, const float* up, int64_t size, float* out);
+    Peak (*peak)(const float* values, int64_t size);
+    // out[i] = exp(values[i] / temperature - largest / temperature) in float64.
+    void (*exponentials)(const float* values, int64_t size, double temperature, float largest, double* out);
+};
+
+const Kernels& portable_kernels();
+#ifdef PAGEINN_AVX2
+const Kernels& avx2_kernels();
+#endif
+
+}  // namespace pageinn

@@ -1,0 +1,102 @@
+"""The CPU backend: C++ with AVX2 chosen at run time, or portable, over a thread pool of its own."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from pageinn.kernels import _cpu
+from pageinn.kernels.backend import F32, I32, I64, LayerStore, LogProbs, PackedLinear, SampleParams
+
+
+class CpuBackend:
+    """Every operation of the contract on CPU cores.
+
+    threads: how many cores to use, the calling thread included; by default all that this process may run on.
+    isa: "avx2", "portable" or "auto" (AVX2 where the processor has it); the environment variable PAGEINN_ISA
+    decides when it is "auto". Results of the two differ in the last bits; either is bit-identical with
+    itself. Raises ValueError for an unknown or unsupported `isa`, and every operation for arguments that do
+    not fit.
+    """
+
+    name = "cpu"
+    store_dtypes = frozenset({"float32", "bfloat16"})
+    weight_formats = frozenset({"float32", "int8"})
+
+    def __init__(self, threads: int | None = None, isa: str = "auto") -> None:
+        if threads is None:
+            threads = (
+                len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            )
+        if isa == "auto":
+            isa = os.environ.get("PAGEINN_ISA", "auto")
+        self._engine = _cpu.Engine(threads, isa)
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use: "avx2" or "portable"."""
+        return self._engine.isa
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute, the caller included."""
+        return self._engine.threads
+
+    def pack_linear(self, weight: F32, weight_format: str) -> PackedLinear:
+        """Pack a finite [N, K] float32 matrix in panels of 16 outputs."""
+        return self._engine.pack_linear(weight, weight_format)
+
+    def linear(self, x: F32, weight: PackedLinear, out: F32, add: bool = False) -> None:
+        """out[T, N] = x[T, K] @ weight.T, or out += that when `add`. Rows of x and out may be strided."""
+        if not isinstance(weight, _cpu.PackedLinear):
+            raise ValueError(
+                f"the cpu backend cannot use a {type(weight).__name__}; pack it with pack_linear"
+            )
+        self._engine.linear(x, weight, out, add)
+
+    def rms_norm(self, x: F32, weight: F32, eps: float, out: F32) -> None:
+        """out[T, K] = x / sqrt(mean(x^2) + eps) * weight. `out` may be `x`."""
+        self._engine.rms_norm(x, weight, eps, out)
+
+    def rotary_write(
+        self, qkv: F32, positions: I32, cos: F32, sin: F32, num_heads: int, slots: I64, store: LayerStore
+    ) -> None:
+        """Rotate queries and keys in place and write keys and values to the store."""
+        self._engine.rotary_write(qkv, positions, cos, sin, num_heads, slots, store.keys, store.values)
+
+    def attention(
+        self,
+        q: F32,
+        store: LayerStore,
+        tables: I32,
+        query_starts: I32,
+        context_lens: I32,
+        scale: float,
+        out: F32,
+    ) -> None:
+        """Causal attention over block tables, prefill chunks and decodes in one call."""
+        self._engine.attention(q, store.keys, store.values, tables, query_starts, context_lens, scale, out)
+
+    def silu_mul(self, gate_up: F32, out: F32) -> None:
+        """out[T, F] = silu(gate_up[:, :F]) * gate_up[:, F:]."""
+        self._engine.silu_mul(gate_up, out)
+
+    def copy_blocks(self, store: LayerStore, pairs: I32) -> None:
+        """Copy whole blocks, pairs[i] = (source, destination), in order."""
+        _cpu.copy_blocks(store.keys, store.values, pairs)
+
+    def sample(self, logits: F32, params: SampleParams) -> I32:
+        """A token id per row of logits [R, V]."""
+        tokens = np.empty(len(logits), np.int32)
+        self._engine.sample(logits, *params, tokens)
+        return tokens
+
+    def log_probs(self, logits: F32, tokens: I32, k: int) -> LogProbs:
+        """Natural logarithms of softmax(logits) for the given tokens and for the k most likely."""
+        rows = len(logits)
+        result = LogProbs(
+            np.empty(rows, np.float32), np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
+        )
+        self._engine.log_probs(logits, tokens, *result)
+        return result

@@ -1,0 +1,23 @@
+"""Backends under test: every instruction set that this machine has."""
+
+from __future__ import annotations
+
+import pytest
+from kernel_cases import cpu
+
+from pageinn.kernels.cpu import CpuBackend
+
+
+@pytest.fixture(scope="session", params=["avx2", "portable"])
+def isa(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    try:
+        cpu(name, 1)
+    except ValueError as error:
+        pytest.skip(str(error))
+    return name
+
+
+@pytest.fixture(scope="session")
+def backend(isa: str) -> CpuBackend:
+    return cpu(isa, 2)

@@ -1,0 +1,107 @@
+"""What the kernel tests share: backends, and sequences laid out in the blocks of a store."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pageinn.kernels import bfloat16
+from pageinn.kernels.backend import F32, I32, Backend, LayerStore
+from pageinn.kernels.cpu import CpuBackend
+from pageinn.kernels.reference import ReferenceBackend
+
+REFERENCE = ReferenceBackend()
+EPSILON = 2.0**-24  # unit roundoff of float32
+
+
+@functools.cache
+def cpu(isa: str, threads: int) -> CpuBackend:
+    """A backend kept for the whole run, so that tests do not start threads all the time."""
+    return CpuBackend(threads=threads, isa=isa)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> F32:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def same_bits(left: NDArray[Any], right: NDArray[Any]) -> bool:
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, key-value heads and their size."""
+
+    query: int
+    kv: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """All queries [n, H, D], keys [n, G, D] and values [n, G, D] of one sequence of n tokens."""
+
+    q: F32
+    k: F32
+    v: F32
+
+
+def random_text(rng: np.random.Generator, heads: Heads, tokens: int) -> Text:
+    return Text(
+        normal(rng, tokens, heads.query, heads.size),
+        normal(rng, tokens, heads.kv, heads.size),
+        normal(rng, tokens, heads.kv, heads.size),
+    )
+
+
+def empty_store(heads: Heads, blocks: int, block_size: int, dtype: str, fill: float = np.nan) -> LayerStore:
+    """A store full of `fill`: by default poison that any slot read by mistake would spread."""
+    keys = np.full((blocks, heads.kv, heads.size, block_size), fill, np.float32)
+    values = np.full((blocks, heads.kv, block_size, heads.size), fill, np.float32)
+    raw = np.dtype(np.uint16 if dtype == "bfloat16" else np.float32)
+    return LayerStore(bfloat16.float32_to_store(keys, raw), bfloat16.float32_to_store(values, raw))
+
+
+def lay_out(store: LayerStore, text: Text, table: I32) -> None:
+    """Write a text's keys and values to the slots that its block table names."""
+    block_size = store.keys.shape[3]
+    for token, (key, value) in enumerate(zip(text.k, text.v, strict=True)):
+        block, offset = table[token // block_size], token % block_size
+        store.keys[block, :, :, offset] = bfloat16.float32_to_store(key, store.keys.dtype)
+        store.values[block, :, offset] = bfloat16.float32_to_store(value, store.values.dtype)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tokens [begin, end) of one text, as a step computes them."""
+
+    text: Text
+    table: I32
+    begin: int
+    end: int
+
+
+def attend(backend: Backend, store: LayerStore, step: list[Rows]) -> list[F32]:
+    """One call of attention for several sequences; the output rows of each."""
+    width = max(len(rows.table) for rows in step)
+    tables = np.zeros((len(step), width), np.int32)
+    for row, rows in enumerate(step):
+        tables[row, : len(rows.table)] = rows.table
+    starts = np.cumsum([0, *(rows.end - rows.begin for rows in step)], dtype=np.int32)
+    contexts = np.array([rows.end for rows in step], np.int32)
+    q = np.concatenate([rows.text.q[rows.begin : rows.end] for rows in step])
+    out = np.full_like(q, np.nan)
+    backend.attention(q, store, tables, starts, contexts, q.shape[2] ** -0.5, out)
+    return np.split(out, starts[1:-1])
+
+
+def attend_in_chunks(backend: Backend, store: LayerStore, text: Text, table: I32, cuts: list[int]) -> F32:
+    """A whole text's attention, computed in chunks that begin at 0 and at every cut."""
+    edges = [0, *sorted(set(cuts)), len(text.q)]
+    chunks = [Rows(text, table, left, right) for left, right in itertools.pairwise(edges)]
+    return np.concatenate([attend(backend, store, [chunk])[0] for chunk in chunks])

@@ -1,0 +1,236 @@
+"""Paged attention against the reference, and the bits of a query row whatever the cache and the batch do."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import (
+    REFERENCE,
+    Heads,
+    Rows,
+    Text,
+    attend,
+    attend_in_chunks,
+    cpu,
+    empty_store,
+    lay_out,
+    random_text,
+    same_bits,
+)
+
+from pageinn.kernels.backend import F32, PARTITION
+from pageinn.kernels.reference import attend_part, merge_parts, partitions
+
+DTYPES = ["float32", "bfloat16"]
+# Inputs are unit normal, so outputs are at most about 4. Scores of at most 128 products err by some 1e-5
+# (absolute), which the exponential turns into a relative error of the weights; roundings of the sums are
+# smaller.
+TOLERANCE = 5e-5
+
+head_shapes = st.builds(
+    lambda kv, group, size: Heads(kv * group, kv, size),
+    kv=st.integers(1, 3),
+    group=st.integers(1, 7),
+    size=st.sampled_from([1, 8, 20, 36, 64, 80, 128]),
+)
+
+
+def table_for(rng: np.random.Generator, tokens: int, block_size: int, blocks: int) -> np.ndarray:
+    return rng.permutation(blocks)[: -(-tokens // block_size)].astype(np.int32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_reference_agrees_with_torch(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    heads = Heads(6, 2, 32)
+    text = random_text(rng, heads, 600)
+    store = empty_store(heads, 60, 16, dtype)
+    table = table_for(rng, 600, 16, 60)
+    lay_out(store, text, table)
+    q, k, v = (torch.from_numpy(each).transpose(0, 1) for each in (text.q, text.k, text.v))
+    if dtype == "bfloat16":
+        k, v = k.bfloat16().float(), v.bfloat16().float()
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    ours = attend(REFERENCE, store, [Rows(text, table, 0, 600)])[0]
+    assert np.abs(ours - theirs.transpose(0, 1).numpy()).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    heads=head_shapes,
+    block_size=st.sampled_from([8, 16, 24, 32, 64]),
+    shapes=st.lists(st.tuples(st.integers(0, 600), st.integers(1, 12)), min_size=1, max_size=4),
+)
+def test_attention_agrees_with_the_reference(
+    isa: str, dtype: str, seed: int, heads: Heads, block_size: int, shapes: list[tuple[int, int]]
+) -> None:
+    """Ragged batches of cached tokens and new ones, in shuffled blocks among poisoned slots."""
+    rng = np.random.default_rng(seed)
+    blocks = sum(-(-sum(shape) // block_size) for shape in shapes) + 3
+    store = empty_store(heads, blocks, block_size, dtype)
+    free, step = rng.permutation(blocks).astype(np.int32), []
+    for cached, fresh in shapes:
+        text = random_text(rng, heads, cached + fresh)
+        table, free = np.split(free, [-(-(cached + fresh) // block_size)])
+        lay_out(store, text, table)
+        step.append(Rows(text, table, cached, cached + fresh))
+    for ours, theirs in zip(attend(cpu(isa, 2), store, step), attend(REFERENCE, store, step), strict=True):
+        assert np.abs(ours - theirs).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    heads=head_shapes,
+    tokens=st.integers(1, 700),
+    cuts=st.lists(st.integers(1, 699), max_size=5),
+    block_size=st.sampled_from([8, 16, 24, 64]),
+)
+def test_bits_do_not_depend_on_chunks_blocks_poison_or_threads(
+    isa: str, dtype: str, seed: int, heads: Heads, tokens: int, cuts: list[int], block_size: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    text = random_text(rng, heads, tokens)
+    blocks = -(-tokens // block_size) + 4
+    plain = empty_store(heads, blocks, block_size, dtype, fill=0)
+    in_order = np.arange(blocks, dtype=np.int32)
+    lay_out(plain, text, in_order)
+    expected = attend_in_chunks(cpu(isa, 2), plain, text, in_order, [])
+
+    cuts = [cut for cut in cuts if cut < tokens]
+    assert same_bits(expected, attend_in_chunks(cpu(isa, 2), plain, text, in_order, cuts))
+    assert same_bits(expected, attend_in_chunks(cpu(isa, 1), plain, text, in_order, []))
+    poisoned = empty_store(heads, blocks, block_size, dtype)
+    table = table_for(rng, tokens, block_size, blocks)
+    lay_out(poisoned, text, table)
+    assert same_bits(expected, attend_in_chunks(cpu(isa, 3), poisoned, text, table, cuts))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_do_not_depend_on_the_block_size(isa: str, dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    heads = Heads(9, 3, 64)
+    text = random_text(rng, heads, 400)
+    results = []
+    for block_size in (8, 16, 24, 64, 256):
+        store = empty_store(heads, 60, block_size, dtype)
+        table = table_for(rng, 400, block_size, 60)
+        lay_out(store, text, table)
+        results.append(attend_in_chunks(cpu(isa, 2), store, text, table, []))
+    assert all(same_bits(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_of_a_decode_do_not_depend_on_the_batch(isa: str, dtype: str) -> None:
+    """A long sequence alone has its partitions shared out among threads; in a batch it does not."""
+    rng = np.random.default_rng(11)
+    heads = Heads(9, 3, 64)
+    lengths = [2500, 1, 256, 257, 255, 700, 1300, 31, 512, 900]
+    store = empty_store(heads, sum(-(-n // 16) for n in lengths), 16, dtype)
+    free, step = rng.permutation(len(store.keys)).astype(np.int32), []
+    for tokens in lengths:
+        text = random_text(rng, heads, tokens)
+        table, free = np.split(free, [-(-tokens // 16)])
+        lay_out(store, text, table)
+        step.append(Rows(text, table, tokens - 1, tokens))
+    together = attend(cpu(isa, 2), store, step)
+    for rows, expected in zip(step, together, strict=True):
+        for threads in (1, 2, 3):
+            assert same_bits(expected, attend(cpu(isa, threads), store, [rows])[0])
+    # And beside a prefill chunk, in another order.
+    mixed = [Rows(step[0].text, step[0].table, 2000, 2100), *reversed(step)]
+    for expected, ours in zip(together, reversed(attend(cpu(isa, 2), store, mixed)), strict=False):
+        assert same_bits(expected, ours)
+
+
+def test_poison_in_a_later_token_of_the_same_chunk_does_not_reach_an_earlier_one(isa: str) -> None:
+    """Rows of one tile read keys together; a row must still not see a NaN that only its neighbour sees."""
+    rng = np.random.default_rng(2)
+    heads = Heads(2, 1, 64)
+    text = random_text(rng, heads, 40)
+    store = empty_store(heads, 5, 8, "float32")
+    table = np.arange(5, dtype=np.int32)
+    lay_out(store, text, table)
+    expected = attend_in_chunks(cpu(isa, 2), store, text, table, [])
+    text.k[21], text.v[21] = np.nan, np.nan
+    lay_out(store, text, table)
+    broken = attend_in_chunks(cpu(isa, 2), store, text, table, [])
+    assert same_bits(expected[:21], broken[:21])
+    assert np.isnan(broken[21:]).all()
+
+
+def test_q_may_be_a_view_into_qkv(isa: str) -> None:
+    rng = np.random.default_rng(4)
+    heads = Heads(4, 2, 16)
+    text = random_text(rng, heads, 30)
+    store = empty_store(heads, 4, 8, "float32")
+    table = np.arange(4, dtype=np.int32)
+    lay_out(store, text, table)
+    expected = attend(cpu(isa, 2), store, [Rows(text, table, 0, 30)])[0]
+    qkv = np.full((30, (4 + 2 * 2) * 16), np.nan, np.float32)
+    qkv[:, :64] = text.q.reshape(30, 64)
+    out = np.empty((30, 4, 16), np.float32)
+    starts, contexts = np.array([0, 30], np.int32), np.array([30], np.int32)
+    cpu(isa, 2).attention(qkv[:, :64].reshape(30, 4, 16), store, table[None], starts, contexts, 0.25, out)
+    view = np.lib.stride_tricks.as_strided(qkv, (30, 4, 16), (qkv.strides[0], 64, 4))
+    again = np.empty_like(out)
+    cpu(isa, 2).attention(view, store, table[None], starts, contexts, 0.25, again)
+    assert same_bits(expected, out)
+    assert same_bits(expected, again)
+
+
+def test_scores_far_apart_neither_overflow_nor_vanish(isa: str) -> None:
+    """One key at score 400 among keys at -400, each in a partition of its own: its value is the answer."""
+    heads = Heads(1, 1, 8)
+    tokens = 3 * PARTITION
+    k = np.full((tokens, 1, 8), -10, np.float32)
+    v = np.ones((tokens, 1, 8), np.float32)
+    for position in (0, PARTITION + 7, tokens - 1):
+        k[:], v[:] = -10, 1
+        k[position], v[position] = 10, 42
+        text = Text(np.full((tokens, 1, 8), 14, np.float32), k, v)
+        store = empty_store(heads, tokens // 8, 8, "float32")
+        table = np.arange(tokens // 8, dtype=np.int32)
+        lay_out(store, text, table)
+        assert (attend(cpu(isa, 2), store, [Rows(text, table, tokens - 1, tokens)])[0] == 42).all()
+
+
+def attend_with_partitions_from_the_chunk(text: Text, cuts: list[int]) -> F32:
+    """The mistake that the contract forbids: the reference with partitions counted from the chunk's start."""
+    edges, scale = [0, *cuts, len(text.q)], np.float32(text.q.shape[2] ** -0.5)
+    keys, values = text.k.transpose(1, 2, 0), text.v.transpose(1, 0, 2)
+    rows = []
+    for begin, end in itertools.pairwise(edges):
+        for row in range(begin, end):
+            q = text.q[row].reshape(text.k.shape[1], -1, text.q.shape[2]) * scale
+            edges_of_row = [*partitions(0, begin), *partitions(begin, row + 1)]
+            parts = [
+                attend_part(q, keys[:, :, left:right], values[:, left:right]) for left, right in edges_of_row
+            ]
+            rows.append(merge_parts(parts).reshape(text.q.shape[1:]))
+    return np.stack(rows)
+
+
+def test_the_chunking_test_can_fail() -> None:
+    """Partitions relative to the chunk break bit-identity; partitions from position 0 keep it."""
+    rng = np.random.default_rng(9)
+    heads = Heads(4, 2, 32)
+    text = random_text(rng, heads, 500)
+    whole = attend_with_partitions_from_the_chunk(text, [])
+    chunked = attend_with_partitions_from_the_chunk(text, [100, 321])
+    assert np.abs(whole - chunked).max() < TOLERANCE
+    assert not same_bits(whole, chunked)
+
+    store = empty_store(heads, 40, 16, "float32")
+    table = table_for(rng, 500, 16, 40)
+    lay_out(store, text, table)
+    whole = attend_in_chunks(REFERENCE, store, text, table, [])
+    assert same_bits(whole, attend_in_chunks(REFERENCE, store, text, table, [100, 321]))

@@ -1,0 +1,143 @@
+"""Norm, rotary and cache write, gated activation and block copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import EPSILON, REFERENCE, Heads, cpu, empty_store, normal, same_bits
+
+from pageinn.kernels.backend import Backend, LayerStore
+from pageinn.kernels.cpu import CpuBackend
+
+seeds = st.integers(0, 2**32)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, rows=st.integers(1, 40), size=st.integers(1, 700))
+def test_rms_norm_agrees_with_the_reference(isa: str, seed: int, rows: int, size: int) -> None:
+    """Two sums of `size` squares in different orders, halved by the root, and five roundings after it."""
+    rng = np.random.default_rng(seed)
+    x, weight = normal(rng, rows, size), normal(rng, size)
+    ours, theirs = np.empty_like(x), np.empty_like(x)
+    cpu(isa, 2).rms_norm(x, weight, 1e-5, ours)
+    REFERENCE.rms_norm(x, weight, 1e-5, theirs)
+    assert (np.abs(ours - theirs) <= (size + 10) * EPSILON * np.abs(theirs)).all()
+    one = int(rng.integers(rows))
+    cpu(isa, 1).rms_norm(x[one : one + 1], weight, 1e-5, x[one : one + 1])
+    assert same_bits(x[one], ours[one])
+
+
+def test_rms_norm_of_the_reference_agrees_with_torch() -> None:
+    rng = np.random.default_rng(0)
+    x, weight = normal(rng, 5, 96), normal(rng, 96)
+    out = np.empty_like(x)
+    REFERENCE.rms_norm(x, weight, 1e-5, out)
+    theirs = torch.nn.functional.rms_norm(torch.from_numpy(x), (96,), torch.from_numpy(weight), 1e-5)
+    np.testing.assert_allclose(out, theirs.numpy(), rtol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, rows=st.integers(1, 40), size=st.integers(1, 300), scale=st.sampled_from([1.0, 30.0]))
+def test_silu_mul_agrees_with_float64(isa: str, seed: int, rows: int, size: int, scale: float) -> None:
+    """exp errs by about 1e-7 relative, and three roundings follow."""
+    rng = np.random.default_rng(seed)
+    gate_up = normal(rng, rows, 2 * size) * np.float32(scale)
+    out = np.empty((rows, size), np.float32)
+    cpu(isa, 2).silu_mul(gate_up, out)
+    gate, up = np.split(gate_up.astype(np.float64), 2, axis=1)
+    exact = gate / (1 + np.exp(-gate)) * up
+    # Below e**-88 the exponential is clipped: what is left is smaller than any float32 that matters.
+    assert (np.abs(out - exact) <= 6e-7 * np.abs(exact) + 1e-34).all()
+    one = int(rng.integers(rows))
+    alone = np.empty((1, size), np.float32)
+    cpu(isa, 1).silu_mul(gate_up[one : one + 1], alone)
+    assert same_bits(alone[0], out[one])
+
+
+def test_silu_mul_at_the_edges(backend: CpuBackend) -> None:
+    gate = np.array([-1e30, -200, -88.5, 0, 88.5, 200, 1e30, np.nan], np.float32)
+    out = np.empty((1, 8), np.float32)
+    backend.silu_mul(np.concatenate([gate, np.ones(8, np.float32)])[None], out)
+    assert (np.abs(out[0, 1:3]) < 1e-34).all()
+    assert (out[0, 3:6] == gate[3:6]).all()
+    assert np.isnan(out[0, 7])
+    reference = np.empty((1, 8), np.float32)
+    REFERENCE.silu_mul(np.concatenate([gate, np.ones(8, np.float32)])[None], reference)
+    np.testing.assert_allclose(out[0, 1:7], reference[0, 1:7], rtol=1e-6, atol=1e-34)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=seeds,
+    heads=st.builds(
+        lambda kv, group, size: Heads(kv * group, kv, size),
+        st.integers(1, 3),
+        st.integers(1, 4),
+        st.sampled_from([2, 16, 20, 64]),
+    ),
+    rows=st.integers(1, 40),
+    partial=st.booleans(),
+)
+def test_rotary_write_agrees_with_the_reference(
+    isa: str, dtype: str, seed: int, heads: Heads, rows: int, partial: bool
+) -> None:
+    """The same three roundings per element: equal bits, and only the named slots written."""
+    rng = np.random.default_rng(seed)
+    half = max(1, heads.size // 4) if partial else heads.size // 2
+    angles = normal(rng, 50, half)
+    cos, sin = np.cos(angles), np.sin(angles)
+    qkv = normal(rng, rows, (heads.query + 2 * heads.kv) * heads.size)
+    positions = rng.integers(0, 50, rows).astype(np.int32)
+    slots = rng.permutation(12 * 8)[:rows].astype(np.int64)
+    slots[rng.random(rows) < 0.2] = -1
+
+    def run(backend: Backend) -> tuple[np.ndarray, LayerStore]:
+        mine, store = qkv.copy(), empty_store(heads, 12, 8, dtype, fill=7)
+        backend.rotary_write(mine, positions, cos, sin, heads.query, slots, store)
+        return mine, store
+
+    (ours, our_store), (theirs, their_store) = run(cpu(isa, 2)), run(REFERENCE)
+    assert same_bits(ours, theirs)
+    assert same_bits(our_store.keys, their_store.keys)
+    assert same_bits(our_store.values, their_store.values)
+    assert (empty_store(heads, 12, 8, dtype, fill=7).values == our_store.values).all(axis=(1, 3)).sum() == (
+        12 * 8 - (slots >= 0).sum()
+    )
+
+
+def test_rotary_of_the_reference_is_the_rotation_of_pairs() -> None:
+    """Dimension i and i + rotary/2 form a complex number that is multiplied by e**(i angle)."""
+    rng = np.random.default_rng(3)
+    angles = normal(rng, 10, 4)
+    qkv = normal(rng, 6, 3 * 12)
+    positions = np.arange(6, dtype=np.int32)
+    store = empty_store(Heads(1, 1, 12), 1, 8, "float32")
+    before = qkv.copy()
+    REFERENCE.rotary_write(qkv, positions, np.cos(angles), np.sin(angles), 1, np.full(6, -1, np.int64), store)
+    turned = (before[:, :4] + 1j * before[:, 4:8]) * np.exp(1j * angles[positions])
+    np.testing.assert_allclose(qkv[:, :4], turned.real, atol=1e-6)
+    np.testing.assert_allclose(qkv[:, 4:8], turned.imag, atol=1e-6)
+    assert same_bits(qkv[:, 8:12].copy(), before[:, 8:12].copy())
+    assert same_bits(qkv[:, 24:].copy(), before[:, 24:].copy())
+    assert np.isnan(store.keys).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_blocks_are_copied_in_order(isa: str, dtype: str) -> None:
+    """A chain: a block that was a destination may be the next source; copying to itself is harmless."""
+    rng = np.random.default_rng(1)
+    store = empty_store(Heads(2, 2, 4), 6, 8, dtype)
+    bits = np.uint16 if dtype == "bfloat16" else np.uint32
+    for array in store:
+        array.view(bits)[:] = rng.integers(0, 2**15, array.shape)
+    copies = LayerStore(store.keys.copy(), store.values.copy())
+    pairs = np.array([[0, 1], [1, 2], [5, 0], [3, 3]], np.int32)
+    cpu(isa, 2).copy_blocks(store, pairs)
+    for ours, before in zip(store, copies, strict=True):
+        assert same_bits(ours, before[[5, 0, 0, 3, 4, 5]])
+    REFERENCE.copy_blocks(copies, pairs)
+    assert all(same_bits(ours, theirs) for ours, theirs in zip(store, copies, strict=True))
