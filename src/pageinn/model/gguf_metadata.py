@@ -1,0 +1,218 @@
+"""From metadata to a ModelConfig and a TokenizerData, refusing what the decoder would compute wrongly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pageinn.model.config import ModelConfig, ModelError
+from pageinn.model.gguf_header import Value
+from pageinn.text.data import TokenizerData
+
+ARCHITECTURES = ("llama",)
+#: Longest context whose rotary tables are built: 4 Mi tokens.
+MAX_CONTEXT = 2**22
+#: Pre-tokenizers whose models start with a beginning-of-sequence token unless the file says otherwise.
+BOS_BY_DEFAULT = ("llama3", "llama-v3", "llama-bpe")
+
+
+class Feature(NamedTuple):
+    """An architecture key that changes what a decoder computes, the values that do not, and its name."""
+
+    key: str
+    neutral: tuple[object, ...]
+    name: str
+
+
+#: What llama.cpp computes for these and this decoder does not.
+UNSUPPORTED = (
+    Feature("rope.scaling.type", ("none",), "rotary scaling"),
+    Feature("rope.scaling.factor", (0.0, 1.0), "rotary scaling"),
+    Feature("rope.scale_linear", (0.0, 1.0), "linear rotary scaling"),
+    Feature("attention.sliding_window", (0,), "sliding-window attention"),
+    Feature("expert_count", (0,), "mixture of experts"),
+    Feature("attention.scale", (0.0,), "a custom attention scale"),
+    Feature("attention.clamp_kqv", (0.0,), "clamped queries, keys and values"),
+    Feature("attention.max_alibi_bias", (0.0,), "ALiBi"),
+    Feature("attention.causal", (True,), "attention that is not causal"),
+    Feature("logit_scale", (0.0, 1.0), "scaled logits"),
+    Feature("embedding_scale", (0.0, 1.0), "scaled embeddings"),
+    Feature("residual_scale", (0.0, 1.0), "scaled residuals"),
+    Feature("attn_logit_softcapping", (0.0,), "soft-capped attention"),
+    Feature("final_logit_softcapping", (0.0,), "soft-capped logits"),
+)
+
+
+class _Metadata:
+    """Typed reading. Raises ModelError, without the file's name, where a key is missing or wrong."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = values
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.values.get(key, default)
+        if value is None:
+            raise ModelError(f"the metadata lacks {key!r}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ModelError(f"metadata {key!r} is {_short(value)}, not an integer")
+        return value
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        value = self.integer(key, default)
+        if value < 1:
+            raise ModelError(f"metadata {key!r} is {value}, which must be at least 1")
+        return value
+
+    def positive_float(self, key: str, default: float | None = None) -> float:
+        value = self.values.get(key, default)
+        if value is None:
+            raise ModelError(f"the metadata lacks {key!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ModelError(f"metadata {key!r} is {_short(value)}, not a number")
+        if not (math.isfinite(value) and value > 0):
+            raise ModelError(f"metadata {key!r} is {value}, which must be finite and above 0")
+        return float(value)
+
+    def text(self, key: str) -> str | None:
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise ModelError(f"metadata {key!r} is {_short(value)}, not a string")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise ModelError(f"metadata {key!r} is {_short(value)}, not true or false")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ModelError(f"metadata {key!r} is not a list of strings")
+        return [item for item in value if isinstance(item, str)]
+
+    def integers(self, key: str) -> list[int]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise ModelError(f"metadata {key!r} is not a list of integers")
+        return [item for item in value if isinstance(item, int)]
+
+    def token_id(self, key: str, vocab_size: int) -> int | None:
+        if key not in self.values:
+            return None
+        value = self.integer(key)
+        if not 0 <= value < vocab_size:
+            raise ModelError(f"metadata {key!r} is {value}, outside the vocabulary of {vocab_size} tokens")
+        return value
+
+
+def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> ModelConfig:
+    """The decoder's shape.
+
+    Raises ModelError, without the file's name, for a missing or impossible value, an architecture that is not
+    supported, and every feature that would make this decoder compute something else than the model means.
+    """
+    read = _Metadata(metadata)
+    architecture = read.text("general.architecture")
+    if architecture is None:
+        raise ModelError("the metadata lacks 'general.architecture'")
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            f"architecture {architecture!r} is not supported (supported: {', '.join(ARCHITECTURES)})"
+        )
+    _refuse_features(metadata, architecture)
+    prefix = architecture + "."
+    hidden, heads = read.positive(prefix + "embedding_length"), read.positive(prefix + "attention.head_count")
+    kv_heads = read.positive(prefix + "attention.head_count_kv", heads)
+    head_dim = read.positive(prefix + "attention.key_length", max(1, hidden // heads))
+    rotary = read.positive(prefix + "rope.dimension_count", head_dim)
+    context = read.positive(prefix + "context_length")
+    vocab = len(read.texts("tokenizer.ggml.tokens"))
+    _require(heads % kv_heads == 0, f"{heads} query heads cannot share {kv_heads} key-value heads")
+    _require(
+        prefix + "attention.key_length" in metadata or hidden % heads == 0,
+        f"hidden size {hidden} is not a multiple of {heads} heads",
+    )
+    _require(
+        read.positive(prefix + "attention.value_length", head_dim) == head_dim,
+        "keys and values of different sizes are not supported",
+    )
+    _require(
+        rotary % 2 == 0 and rotary <= head_dim, f"{rotary} rotary dimensions do not fit a head of {head_dim}"
+    )
+    _require(context <= MAX_CONTEXT, f"a context of {context} tokens is beyond the supported {MAX_CONTEXT}")
+    _require(vocab > 0, "the metadata lacks 'tokenizer.ggml.tokens'")
+    _require(
+        read.positive(prefix + "vocab_size", vocab) == vocab,
+        f"{prefix}vocab_size and the list of {vocab} tokens disagree",
+    )
+    return ModelConfig(
+        architecture=architecture,
+        name=read.text("general.name") or architecture,
+        num_layers=read.positive(prefix + "block_count"),
+        hidden_size=hidden,
+        intermediate_size=read.positive(prefix + "feed_forward_length"),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        rotary_dim=rotary,
+        rope_theta=read.positive_float(prefix + "rope.freq_base", 10000.0),
+        rms_eps=read.positive_float(prefix + "attention.layer_norm_rms_epsilon"),
+        vocab_size=vocab,
+        context_length=context,
+        tied_embeddings=tied_embeddings,
+        bos_id=read.token_id("tokenizer.ggml.bos_token_id", vocab),
+        eos_id=read.token_id("tokenizer.ggml.eos_token_id", vocab),
+    )
+
+
+def read_tokenizer(metadata: Mapping[str, Value]) -> TokenizerData:
+    """The tokenizer's data, not yet judged: what can be built from it is decided by the text room.
+
+    Where the file is silent, add_bos and add_space_prefix are what llama.cpp takes for the family. Raises
+    ModelError, without the file's name, for values of a wrong kind or ids outside the vocabulary.
+    """
+    read = _Metadata(metadata)
+    tokens = read.texts("tokenizer.ggml.tokens")
+    token_types = read.integers("tokenizer.ggml.token_type")
+    _require(
+        not token_types or len(token_types) == len(tokens),
+        f"the metadata has {len(tokens)} tokens and {len(token_types)} token types",
+    )
+    model = read.text("tokenizer.ggml.model")
+    if model is None:
+        raise ModelError("the metadata lacks 'tokenizer.ggml.model'")
+    pre = read.text("tokenizer.ggml.pre") or "default"
+    sentencepiece = model == "llama"
+    return TokenizerData(
+        model=model,
+        pre=pre,
+        tokens=tokens,
+        token_types=token_types,
+        merges=read.texts("tokenizer.ggml.merges"),
+        bos_id=read.token_id("tokenizer.ggml.bos_token_id", len(tokens)),
+        eos_id=read.token_id("tokenizer.ggml.eos_token_id", len(tokens)),
+        pad_id=read.token_id("tokenizer.ggml.padding_token_id", len(tokens)),
+        add_bos=read.flag("tokenizer.ggml.add_bos_token", sentencepiece or pre in BOS_BY_DEFAULT),
+        add_space_prefix=read.flag("tokenizer.ggml.add_space_prefix", sentencepiece),
+        chat_template=read.text("tokenizer.chat_template"),
+    )
+
+
+def _refuse_features(metadata: Mapping[str, Value], architecture: str) -> None:
+    for feature in UNSUPPORTED:
+        key = f"{architecture}.{feature.key}"
+        value = metadata.get(key)
+        if value is not None and value not in feature.neutral:
+            raise ModelError(f"{feature.name} is not supported ({key} is {_short(value)})")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ModelError(message)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

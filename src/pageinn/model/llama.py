@@ -1,0 +1,156 @@
+"""The Llama decoder over paged keys and values (Touvron et al. 2023, arXiv:2302.13971)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pageinn.kernels.backend import F32, I32, I64, Backend, LayerStore
+from pageinn.model.config import ModelConfig
+from pageinn.model.gguf_file import GGUFFile
+from pageinn.model.weights import LayerWeights, LlamaWeights, Progress, load_weights
+from pageinn.store.kv_store import KVStore
+from pageinn.text.data import TokenizerData
+
+
+class Batch(NamedTuple):
+    """One step's T rows (tokens) of S sequences.
+
+    token_ids, positions: int32 [T]. slots: int64 [T], block * block size + offset where a row's key and value
+    go, or -1. tables: int32 [S, max blocks]. query_starts: int32 [S + 1], sequence s owns rows
+    query_starts[s]:query_starts[s + 1], the last of its context_lens[s] (int32 [S]) tokens. logits_rows:
+    int32 [R], the rows whose logits are wanted.
+    """
+
+    token_ids: I32
+    positions: I32
+    slots: I64
+    tables: I32
+    query_starts: I32
+    context_lens: I32
+    logits_rows: I32
+
+
+class Workspace:
+    """The activations of a step, allocated once; memory is taken when rows are first used."""
+
+    def __init__(self, config: ModelConfig, max_tokens: int) -> None:
+        def rows(width: int) -> F32:
+            return np.empty((max_tokens, width), np.float32)
+
+        self.max_tokens = max_tokens
+        self.hidden = rows(config.hidden_size)
+        self.normed = rows(config.hidden_size)
+        self.qkv = rows(config.q_size + 2 * config.kv_size)
+        self.attended = rows(config.q_size)
+        self.gate_up = rows(2 * config.intermediate_size)
+        self.activated = rows(config.intermediate_size)
+        self.last = rows(config.hidden_size)
+        self.logits = rows(config.vocab_size)
+
+
+class LlamaModel:
+    """A loaded decoder: weights, rotary tables and the buffers of one step at a time."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: LlamaWeights,
+        tokenizer: TokenizerData,
+        backend: Backend,
+        max_tokens: int,
+    ) -> None:
+        self.config = config
+        self.weights = weights
+        self.tokenizer = tokenizer
+        self.backend = backend
+        self.cos, self.sin = rotary_tables(config.context_length, config.rotary_dim, config.rope_theta)
+        self._space = Workspace(config, max_tokens)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        backend: Backend,
+        quantization: str = "int8",
+        progress: Progress = lambda done, total: None,
+        max_tokens: int = 512,
+    ) -> LlamaModel:
+        """Load a GGUF. A step then has at most `max_tokens` rows.
+
+        quantization: "int8" or "none" (float32). progress is called with (bytes done, bytes in all). Raises
+        ModelError, one line that names the file, if it cannot be served; ValueError for a format that the
+        backend does not support.
+        """
+        file = GGUFFile(Path(path))
+        weights = load_weights(file, backend, quantization, progress)
+        return cls(file.config, weights, file.tokenizer, backend, max_tokens)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most rows of one step."""
+        return self._space.max_tokens
+
+    def forward(self, batch: Batch, store: KVStore) -> F32:
+        """Compute a step: write keys and values to the store, return logits [R, vocabulary].
+
+        The result is a view of a buffer and holds until the next call. Raises ValueError for more rows than
+        max_tokens.
+        """
+        rows, wanted = len(batch.token_ids), len(batch.logits_rows)
+        if max(rows, wanted) > self.max_tokens:
+            raise ValueError(
+                f"a step of {rows} tokens, {wanted} with logits, exceeds max_tokens={self.max_tokens}"
+            )
+        space, backend, weights = self._space, self.backend, self.weights
+        hidden = space.hidden[:rows]
+        weights.embedding.lookup(batch.token_ids, hidden)
+        for index, layer in enumerate(weights.layers):
+            self._attend(hidden, layer, store.layer(index), batch)
+            self._transform(hidden, layer)
+        last, logits = space.last[:wanted], space.logits[:wanted]
+        np.take(hidden, batch.logits_rows, axis=0, out=last)
+        backend.rms_norm(last, weights.norm, self.config.rms_eps, last)
+        backend.linear(last, weights.head, logits)
+        return logits
+
+    def _attend(self, hidden: F32, layer: LayerWeights, store: LayerStore, batch: Batch) -> None:
+        """hidden += output(attention(norm(hidden)))."""
+        config, backend, rows = self.config, self.backend, len(hidden)
+        normed, qkv, attended = self._space.normed[:rows], self._space.qkv[:rows], self._space.attended[:rows]
+        backend.rms_norm(hidden, layer.attention_norm, config.rms_eps, normed)
+        backend.linear(normed, layer.qkv, qkv)
+        backend.rotary_write(qkv, batch.positions, self.cos, self.sin, config.num_heads, batch.slots, store)
+        backend.attention(
+            qkv[:, : config.q_size].reshape(rows, config.num_heads, config.head_dim),
+            store,
+            batch.tables,
+            batch.query_starts,
+            batch.context_lens,
+            config.head_dim**-0.5,
+            attended.reshape(rows, config.num_heads, config.head_dim),
+        )
+        backend.linear(attended, layer.output, hidden, add=True)
+
+    def _transform(self, hidden: F32, layer: LayerWeights) -> None:
+        """hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))."""
+        space, backend, rows = self._space, self.backend, len(hidden)
+        normed, gate_up, activated = space.normed[:rows], space.gate_up[:rows], space.activated[:rows]
+        backend.rms_norm(hidden, layer.mlp_norm, self.config.rms_eps, normed)
+        backend.linear(normed, layer.gate_up, gate_up)
+        backend.silu_mul(gate_up, activated)
+        backend.linear(activated, layer.down, hidden, add=True)
+
+
+def rotary_tables(positions: int, rotary_dim: int, theta: float) -> tuple[F32, F32]:
+    """Cosines and sines, each float32 [positions, rotary_dim / 2] (Su et al. 2021, arXiv:2104.09864).
+
+    In float32 from the exponents on, as Hugging Face computes them: at position 6,000 the rounding of the
+    frequencies is visible in the angles.
+    """
+    exponents = np.arange(0, rotary_dim, 2, dtype=np.float32) / np.float32(rotary_dim)
+    frequencies = np.float32(1) / np.float32(theta) ** exponents
+    angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
+    return np.cos(angles), np.sin(angles)
