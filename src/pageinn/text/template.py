@@ -44,7 +44,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 class _GenerationTag(Extension):
     """{% generation %} marks the assistant's words for training; for a prompt it is its content."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
 
     def parse(self, parser: Parser) -> list[Node]:
         next(parser.stream)
