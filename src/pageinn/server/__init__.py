@@ -1,1 +1,1 @@
-"""."""
+"""The OpenAI-compatible HTTP server. It knows the engine by its messages only."""

@@ -1,0 +1,183 @@
+"""The HTTP application: one route for each thing a client can ask."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from pageinn import __version__
+from pageinn.engine.messages import EngineDeadError, GenerationRequest
+from pageinn.server.answers import answer
+from pageinn.server.body import DEFAULT_LIMIT, read_json
+from pageinn.server.chat import ChatShape
+from pageinn.server.completions import CompletionShape
+from pageinn.server.errors import ApiError, ClientGone, from_engine, from_validation, internal
+from pageinn.server.generation import Run
+from pageinn.server.metrics import registry_of
+from pageinn.server.openapi import body_schema, use_schemas
+from pageinn.server.prompts import (
+    DEFAULT_COMPLETION_TOKENS,
+    answer_length,
+    chat_tokens,
+    check_model,
+    completion_tokens,
+    sampling_params,
+    scope_of,
+)
+from pageinn.server.protocol import ChatRequest, CompletionRequest, SamplingRequest
+from pageinn.server.served import Served
+
+R = TypeVar("R", bound=SamplingRequest)
+
+
+def create_app(served: Served, body_limit: int = DEFAULT_LIMIT) -> FastAPI:
+    """The application. When it shuts down, it drains the engine. body_limit: the largest body, in bytes."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await served.client.drain()
+
+    app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    _add_generation(app, served, body_limit)
+    _add_operations(app, served)
+    _add_error_handlers(app)
+    use_schemas(app, CompletionRequest, ChatRequest)
+    return app
+
+
+def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
+    @app.post("/v1/completions", openapi_extra=body_schema(CompletionRequest))
+    async def completions(http: Request) -> Response:
+        """Continue a prompt, or each of several."""
+        request = await _read(http, CompletionRequest, body_limit)
+        check_model(served, request.model)
+        prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
+        length = answer_length(
+            served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS
+        )
+        run = _run("cmpl", request, prompts, length, request.logprobs)
+        return await answer(http, served, run, CompletionShape(served.tokenizer, request.logprobs))
+
+    @app.post("/v1/chat/completions", openapi_extra=body_schema(ChatRequest))
+    async def chat(http: Request) -> Response:
+        """Answer the last turn of a conversation."""
+        request = await _read(http, ChatRequest, body_limit)
+        check_model(served, request.model)
+        prompt = await asyncio.to_thread(chat_tokens, served, request)
+        asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+        length = answer_length(served, len(prompt), asked, default=None)
+        run = _run(
+            "chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None
+        )
+        return await answer(http, served, run, ChatShape(served.tokenizer, request.logprobs))
+
+
+async def _read(http: Request, kind: type[R], limit: int) -> R:
+    data = await read_json(http, limit)
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+def _run(
+    prefix: str,
+    request: SamplingRequest,
+    prompts: list[tuple[int, ...]],
+    max_tokens: int,
+    logprobs: int | None,
+) -> Run:
+    name = f"{prefix}-{uuid.uuid4().hex}"
+    names = [name] if len(prompts) == 1 else [f"{name}-{i}" for i in range(len(prompts))]
+    sampling = sampling_params(request, max_tokens, logprobs)
+    scope = scope_of(request)
+    return Run(
+        id=name,
+        requests=[
+            GenerationRequest(each, prompt, sampling, scope)
+            for each, prompt in zip(names, prompts, strict=True)
+        ],
+        n=request.n,
+        stream=request.stream,
+        include_usage=request.stream_options is not None and request.stream_options.include_usage,
+    )
+
+
+def _add_operations(app: FastAPI, served: Served) -> None:
+    registry = registry_of(served)
+    card = {
+        "id": served.model_name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "pageinn",
+        "max_model_len": served.max_model_len,
+    }
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The one model served."""
+        return {"object": "list", "data": [card]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """The model of this name."""
+        check_model(served, name)
+        return card
+
+    @app.get("/health")
+    async def health() -> Response:
+        """200 while the engine runs."""
+        if not served.client.alive:
+            raise ApiError(503, "the engine has stopped", kind="server_error", code="engine_dead")
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counters and gauges in Prometheus' text form."""
+        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    @app.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> dict[str, int]:
+        """Drop all kept blocks; says how many that freed and how many running requests still hold."""
+        report = await served.client.reset_prefix_cache()
+        return {"blocks_freed": report.freed, "blocks_in_use": report.in_use}
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> Response:
+        # What is left of a body that was too large would be read as the next request.
+        headers = {"connection": "close"} if error.status == 413 else None
+        return JSONResponse(error.body(), error.status, headers)
+
+    @app.exception_handler(EngineDeadError)
+    async def engine_dead(_: Request, error: EngineDeadError) -> Response:
+        answered = from_engine(error)
+        return JSONResponse(answered.body(), answered.status)
+
+    @app.exception_handler(HTTPException)
+    async def no_route(http: Request, error: HTTPException) -> Response:
+        answered = ApiError(
+            error.status_code, f"{http.method} {http.url.path}: {error.detail}", code="no_such_route"
+        )
+        return JSONResponse(answered.body(), error.status_code, error.headers)
+
+    @app.exception_handler(ClientGone)
+    async def client_gone(_: Request, __: ClientGone) -> Response:
+        return Response(status_code=499)  # nginx's number for this; nobody reads it
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, __: Exception) -> Response:
+        # Starlette raises the exception again after this answer, and uvicorn logs it.
+        answered = internal()
+        return JSONResponse(answered.body(), answered.status)

@@ -1,0 +1,152 @@
+"""The engine's counters as Prometheus families, read when they are asked for.
+
+Names are vLLM's with the prefix `pageinn:` where the meaning is the same: dashboards carry over by a rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from pageinn.engine.stats import Histogram, Stats
+from pageinn.server.served import Served
+
+
+def registry_of(served: Served) -> CollectorRegistry:
+    """A registry with everything this server measures."""
+    registry = CollectorRegistry()
+    registry.register(_Engine(served))
+    return registry
+
+
+class _Engine(Collector):
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._served.client.stats()
+        model = self._served.model_name
+        yield from _counters(stats, model)
+        yield from _gauges(stats, model)
+        yield from _latencies(stats, model)
+        info = InfoMetricFamily(
+            "pageinn:cache_config", "How the cache is set up; the value is always 1.", labels=[]
+        )
+        blocks = {"block_size": str(stats.block_size), "num_blocks": str(stats.blocks_total)}
+        info.add_metric([], {**blocks, **self._served.cache_config})
+        yield info
+
+
+def _counters(stats: Stats, model: str) -> Iterator[Metric]:
+    rows = [
+        ("prefix_cache_queries", stats.prefix_cache_queries, "Prompt tokens looked up in the prefix cache."),
+        (
+            "prefix_cache_hits",
+            stats.prefix_cache_hits,
+            "Prompt tokens found there, which were not computed again.",
+        ),
+        (
+            "prefix_cache_below_granularity",
+            stats.below_granularity,
+            "Requests shorter than one block, of which no block can be shared; not a sign of a broken cache.",
+        ),
+        ("prompt_tokens", stats.prompt_tokens, "Prompt tokens of the requests received."),
+        ("prompt_tokens_cached", stats.prefix_cache_hits, "Prompt tokens taken from the cache."),
+        ("prompt_tokens_computed", stats.prompt_tokens_computed, "Prompt tokens computed."),
+        (
+            "recomputed_tokens",
+            stats.recomputed_tokens,
+            "Tokens computed a second time after a preemption; never counted as hits or queries.",
+        ),
+        ("generation_tokens", stats.generation_tokens, "Tokens generated."),
+        ("num_preemptions", stats.preemptions, "Requests put back to the queue because the blocks ran out."),
+        ("evicted_blocks", stats.evicted_blocks, "Kept blocks given up for new ones."),
+        ("engine_steps", stats.steps, "Steps of the engine's loop."),
+    ]
+    for name, value, help_text in rows:
+        counter = CounterMetricFamily(f"pageinn:{name}", help_text, labels=["model_name"])
+        counter.add_metric([model], value)
+        yield counter
+    success = CounterMetricFamily(
+        "pageinn:request_success", "Choices finished, by reason.", labels=["model_name", "finished_reason"]
+    )
+    for reason, count in sorted(stats.finished.items()):
+        success.add_metric([model, reason], count)
+    yield success
+
+
+def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
+    in_use = stats.blocks_in_use / stats.blocks_total if stats.blocks_total else 0.0
+    rows = [
+        ("num_requests_running", float(stats.running), "Requests being computed now."),
+        ("num_requests_waiting", float(stats.waiting), "Requests waiting for room."),
+        (
+            "kv_cache_usage_perc",
+            in_use,
+            "Blocks held by running requests, as a share of all (1 is full); kept blocks are reusable.",
+        ),
+    ]
+    for name, value, help_text in rows:
+        gauge = GaugeMetricFamily(f"pageinn:{name}", help_text, labels=["model_name"])
+        gauge.add_metric([model], value)
+        yield gauge
+    blocks = GaugeMetricFamily(
+        "pageinn:kv_blocks",
+        "Blocks by state: free, kept for reuse after their request finished, in use. They sum to all blocks.",
+        labels=["model_name", "state"],
+    )
+    states = {"free": stats.blocks_free, "kept": stats.blocks_kept, "in_use": stats.blocks_in_use}
+    for state, count in states.items():
+        blocks.add_metric([model, state], count)
+    yield blocks
+    if stats.window_queries:
+        rate = GaugeMetricFamily(
+            "pageinn:prefix_cache_hit_rate_window",
+            "Hits by queries of the last minute, in tokens; absent when there were no queries.",
+            labels=["model_name"],
+        )
+        rate.add_metric([model], stats.window_hits / stats.window_queries)
+        yield rate
+
+
+def _latencies(stats: Stats, model: str) -> Iterator[Metric]:
+    rows = [
+        (
+            "time_to_first_token_seconds",
+            stats.time_to_first_token,
+            "From arrival to the first token, in seconds.",
+        ),
+        (
+            "inter_token_latency_seconds",
+            stats.time_per_output_token,
+            "Between two tokens of one choice, in seconds.",
+        ),
+        (
+            "e2e_request_latency_seconds",
+            stats.request_latency,
+            "From arrival to the end of a request, in seconds.",
+        ),
+    ]
+    for name, histogram, help_text in rows:
+        family = HistogramMetricFamily(f"pageinn:{name}", help_text, labels=["model_name"])
+        family.add_metric([model], _buckets(histogram), histogram.total)
+        yield family
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Prometheus wants each bucket to count what lies below its bound, smaller buckets included."""
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

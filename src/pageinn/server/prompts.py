@@ -1,0 +1,109 @@
+"""From what a client asks to what the engine is told: checked tokens and sampling parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pageinn.engine.messages import SamplingParams
+from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.server.errors import ApiError
+from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
+from pageinn.server.served import Served
+from pageinn.text.template import TemplateError
+
+#: What OpenAI's completions answer when max_tokens is not given.
+DEFAULT_COMPLETION_TOKENS = 16
+
+
+def check_model(served: Served, name: str | None) -> None:
+    """Raises ApiError 404 unless `name` is the model served, or None."""
+    if name is not None and name != served.model_name:
+        message = f"the model '{name}' does not exist; this server serves '{served.model_name}'"
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def scope_of(request: SamplingRequest) -> Scope:
+    """Whose cache a request reads and writes."""
+    return DEFAULT._replace(salt=request.cache_salt)
+
+
+def completion_tokens(served: Served, prompts: list[Prompt]) -> list[tuple[int, ...]]:
+    """Token ids of each prompt. Raises ApiError for one that is empty, too long or not of this vocabulary."""
+    return [_tokens(served, prompt, "prompt", add_special=True) for prompt in prompts]
+
+
+def chat_tokens(served: Served, request: ChatRequest) -> tuple[int, ...]:
+    """Token ids of a conversation. Raises ApiError if there is no template or it refuses the conversation."""
+    if served.template is None:
+        message = f"the model '{served.model_name}' brings no chat template; use /v1/completions"
+        raise ApiError(400, message, param="messages", code="no_chat_template")
+    messages: list[dict[str, Any]] = [message.model_dump(exclude_none=True) for message in request.messages]
+    try:
+        text = served.template.render(messages)
+    except TemplateError as error:
+        raise ApiError(400, str(error), param="messages", code="invalid_messages") from error
+    return _tokens(served, text, "messages", add_special=False)
+
+
+def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        least = len(prompt) // served.tokenizer.max_token_bytes
+        if least > served.max_model_len:
+            raise _too_long(served, f"at least {least}", param)
+        tokens = served.tokenizer.encode(prompt, add_special=add_special)
+    else:
+        tokens = prompt
+        _check_ids(served, tokens, param)
+    if not tokens:
+        raise ApiError(400, "the prompt is empty", param=param, code="empty_prompt")
+    if len(tokens) >= served.max_model_len:
+        raise _too_long(served, str(len(tokens)), param)
+    return tuple(tokens)
+
+
+def _check_ids(served: Served, tokens: list[int], param: str) -> None:
+    if min(tokens) < 0 or max(tokens) >= served.vocab_size:
+        wrong = next(token for token in tokens if not 0 <= token < served.vocab_size)
+        message = f"token id {wrong} is out of range: this model's ids go from 0 to {served.vocab_size - 1}"
+        raise ApiError(400, message, param=param, code="invalid_token_id")
+
+
+def _too_long(served: Served, length: str, param: str) -> ApiError:
+    message = (
+        f"the prompt has {length} tokens; this server's context is {served.max_model_len} tokens, "
+        "of which at least one must be left for the answer"
+    )
+    return ApiError(400, message, param=param, code="context_length_exceeded")
+
+
+def answer_length(served: Served, longest_prompt: int, asked: int | None, default: int | None) -> int:
+    """max_tokens for the engine: what was asked for if it fits, else `default` or the rest of the context.
+
+    Raises ApiError if what was asked for does not fit behind the prompt.
+    """
+    room = served.max_model_len - longest_prompt
+    if asked is None:
+        return room if default is None else min(room, default)
+    if asked > room:
+        message = (
+            f"max_tokens is {asked}, but this server's context is {served.max_model_len} tokens and "
+            f"the prompt has {longest_prompt}: at most {room} fit"
+        )
+        raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
+    return asked
+
+
+def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
+    """How the engine is to choose tokens. top_k -1 is off, as in vLLM."""
+    return SamplingParams(
+        max_tokens=max_tokens,
+        n=request.n,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=max(request.top_k, 0),
+        min_p=request.min_p,
+        seed=request.seed,
+        stop=request.stop,
+        ignore_eos=request.ignore_eos,
+        logprobs=logprobs,
+    )

@@ -1,0 +1,75 @@
+"""The server's process: a socket, uvicorn, and signals that drain."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+
+class PortError(RuntimeError):
+    """The address cannot be listened on; one line says which and why."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, taken before anything slow begins; port 0 takes any free one.
+
+    Raises PortError if the address is in use or not of this machine.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise PortError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        way_out = "choose another with --port" if port else "choose another --host"
+        raise PortError(f"cannot listen on {host}:{port}: {error.strerror}; {way_out}") from error
+    return sock
+
+
+def address_of(sock: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if sock.family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a word when it listens, and signals that end the process by its exit code.
+
+    The first SIGTERM or SIGINT stops accepting and lets running requests finish; a second one does not wait.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def serve(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> bool:
+    """Serve until a signal; `ready` is called once requests are accepted. False if a second signal cut it short.
+
+    Raises PortError if another process began to listen on the address meanwhile.
+    """
+    config = uvicorn.Config(app, http="httptools", lifespan="on", log_level="warning", access_log=False)
+    server = _Server(config, ready)
+    try:
+        server.run(sockets=[sock])
+    except OSError as error:
+        raise PortError(f"cannot listen on {address_of(sock)}: {error.strerror}") from error
+    return not server.force_exit

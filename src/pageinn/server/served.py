@@ -1,0 +1,28 @@
+"""What one server serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pageinn.engine.client import EngineClient
+from pageinn.text.template import ChatTemplate
+from pageinn.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model behind one engine.
+
+    max_model_len: prompt and answer together, in tokens. created: when it was loaded, in seconds since 1970.
+    cache_config: how the cache is set up, as the labels of the metric `pageinn:cache_config_info`.
+    """
+
+    client: EngineClient
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    model_name: str
+    max_model_len: int
+    vocab_size: int
+    created: int
+    cache_config: Mapping[str, str]
