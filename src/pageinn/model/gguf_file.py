@@ -102,6 +102,4 @@ def _require_dequantisable(tensor: TensorInfo) -> None:
         # The package says what it supports by doing it: one block of zeros.
         dequantise_rows(np.zeros((1, block_bytes), np.uint8), tensor.type)
     except NotImplementedError as error:
-        raise ModelError(
-            f"tensor {tensor.name!r} has type {tensor.type.name}, which is not supported"
-        ) from error
+        raise ModelError(f"tensor {tensor.name!r} has type {tensor.type.name}, which is not supported") from error

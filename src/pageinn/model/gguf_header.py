@@ -108,9 +108,7 @@ class _Cursor:
             # A string takes eight bytes at least, so a lying count is caught before the loop.
             self.require(8 * count)
             return [self.text() for _ in range(count)]
-        raise ModelError(
-            f"array of value type {item} at byte {self.at}: only scalars and strings are supported"
-        )
+        raise ModelError(f"array of value type {item} at byte {self.at}: only scalars and strings are supported")
 
 
 def read_header(data: memoryview) -> Header:
@@ -174,16 +172,12 @@ def _place_tensor(
         raise ModelError(f"tensor {name!r} has the unknown type {kind}") from error
     block, block_bytes = GGML_QUANT_SIZES[quantisation]
     if min(shape) < 1 or shape[-1] % block:
-        raise ModelError(
-            f"corrupt header: tensor {name!r} of type {quantisation.name} cannot have shape {shape}"
-        )
+        raise ModelError(f"corrupt header: tensor {name!r} of type {quantisation.name} cannot have shape {shape}")
     nbytes = math.prod(shape) // block * block_bytes
     if offset % alignment:
         raise ModelError(f"corrupt header: tensor {name!r} starts at {offset}, not a multiple of {alignment}")
     if start + offset + nbytes > file_size:
-        raise ModelError(
-            f"truncated or corrupt: tensor {name!r} ends at byte {start + offset + nbytes} of {file_size}"
-        )
+        raise ModelError(f"truncated or corrupt: tensor {name!r} ends at byte {start + offset + nbytes} of {file_size}")
     return TensorInfo(name, shape, quantisation, start + offset, nbytes)
 
 

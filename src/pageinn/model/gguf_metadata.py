@@ -118,9 +118,7 @@ def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> Mode
     if architecture is None:
         raise ModelError("the metadata lacks 'general.architecture'")
     if architecture not in ARCHITECTURES:
-        raise ModelError(
-            f"architecture {architecture!r} is not supported (supported: {', '.join(ARCHITECTURES)})"
-        )
+        raise ModelError(f"architecture {architecture!r} is not supported (supported: {', '.join(ARCHITECTURES)})")
     _refuse_features(metadata, architecture)
     prefix = architecture + "."
     hidden, heads = read.positive(prefix + "embedding_length"), read.positive(prefix + "attention.head_count")
@@ -138,9 +136,7 @@ def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> Mode
         read.positive(prefix + "attention.value_length", head_dim) == head_dim,
         "keys and values of different sizes are not supported",
     )
-    _require(
-        rotary % 2 == 0 and rotary <= head_dim, f"{rotary} rotary dimensions do not fit a head of {head_dim}"
-    )
+    _require(rotary % 2 == 0 and rotary <= head_dim, f"{rotary} rotary dimensions do not fit a head of {head_dim}")
     _require(context <= MAX_CONTEXT, f"a context of {context} tokens is beyond the supported {MAX_CONTEXT}")
     _require(vocab > 0, "the metadata lacks 'tokenizer.ggml.tokens'")
     _require(

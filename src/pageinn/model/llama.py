@@ -101,9 +101,7 @@ class LlamaModel:
         """
         rows, wanted = len(batch.token_ids), len(batch.logits_rows)
         if max(rows, wanted) > self.max_tokens:
-            raise ValueError(
-                f"a step of {rows} tokens, {wanted} with logits, exceeds max_tokens={self.max_tokens}"
-            )
+            raise ValueError(f"a step of {rows} tokens, {wanted} with logits, exceeds max_tokens={self.max_tokens}")
         space, backend, weights = self._space, self.backend, self.weights
         hidden = space.hidden[:rows]
         weights.embedding.lookup(batch.token_ids, hidden)
@@ -147,10 +145,12 @@ class LlamaModel:
 def rotary_tables(positions: int, rotary_dim: int, theta: float) -> tuple[F32, F32]:
     """Cosines and sines, each float32 [positions, rotary_dim / 2] (Su et al. 2021, arXiv:2104.09864).
 
-    In float32 from the exponents on, as Hugging Face computes them: at position 6,000 the rounding of the
-    frequencies is visible in the angles.
+    In float32, as Hugging Face computes them: an angle at position 6,000 keeps ten bits after the point, so a
+    frequency that is rounded otherwise shows. The power is rounded once, from float64, because float32 powers
+    differ between libraries in the last bit.
     """
     exponents = np.arange(0, rotary_dim, 2, dtype=np.float32) / np.float32(rotary_dim)
-    frequencies = np.float32(1) / np.float32(theta) ** exponents
+    powers = (np.float64(theta) ** exponents.astype(np.float64)).astype(np.float32)
+    frequencies = np.float32(1) / powers
     angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
     return np.cos(angles), np.sin(angles)

@@ -67,9 +67,7 @@ class LlamaWeights(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes that the packed linear layers occupy in memory; the embedding stays in the mapped file."""
-        linears = [
-            linear for layer in self.layers for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
-        ]
+        linears = [linear for layer in self.layers for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
         return sum(linear.nbytes for linear in [*linears, self.head])
 
 
@@ -134,9 +132,7 @@ def half_split(weight: F32, head_dim: int, rotary_dim: int) -> F32:
     Llama GGUFs order a head's rows for rotary embedding of neighbouring pairs (2i, 2i + 1), as in Meta's
     original code; the kernels pair i with i + rotary_dim / 2, as in Hugging Face's.
     """
-    order = np.concatenate(
-        [np.arange(0, rotary_dim, 2), np.arange(1, rotary_dim, 2), np.arange(rotary_dim, head_dim)]
-    )
+    order = np.concatenate([np.arange(0, rotary_dim, 2), np.arange(1, rotary_dim, 2), np.arange(rotary_dim, head_dim)])
     heads = weight.reshape(-1, head_dim, weight.shape[1])
     return np.ascontiguousarray(heads[:, order]).reshape(weight.shape)
 

