@@ -1,0 +1,107 @@
+"""The integrity check: recomputes every count and owner from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pageinn.memory.scopes import PUBLIC
+from pageinn.memory.tokens import TOKEN_BYTES
+
+if TYPE_CHECKING:
+    from pageinn.memory.manager import MemoryManager, Sequence
+    from pageinn.memory.node import Node
+
+
+def check(manager: MemoryManager, sequences: Iterable[Sequence]) -> None:
+    """Raise AssertionError if an owner, a pin, an order or a sum is wrong."""
+    sequences = list(sequences)
+    nodes = manager.tree.nodes()
+    _check_owners(manager, sequences, nodes)
+    _check_pins(manager, sequences, nodes)
+    _check_sequences(manager, sequences)
+    _check_tree(manager, nodes)
+    _check_accounts(manager, sequences, nodes)
+
+
+def _check_owners(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
+    owners = Counter(manager.pool.free_blocks())
+    for sequence in sequences:
+        owners.update(sequence.table[sequence.shared :])
+    for node in nodes:
+        owners.update(node.blocks)
+    assert all(count == 1 for count in owners.values()), "a block has two owners"
+    assert set(owners) == set(range(manager.pool.num_blocks)), "a block has no owner, or does not exist"
+
+
+def _check_pins(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
+    pins: Counter[int] = Counter()
+    for sequence in sequences:
+        node: Node | None = sequence.node
+        while node is not None:
+            pins[id(node)] += 1
+            node = node.parent
+    for node in nodes:
+        assert node.pins == pins[id(node)], "a node's pins are not the sequences whose path goes through it"
+    kept = sum(len(node.blocks) for node in nodes if node.pins == 0)
+    pinned = sum(len(node.blocks) for node in nodes if node.pins)
+    assert (manager.tree.num_kept, manager.tree.num_pinned) == (kept, pinned), "kept or pinned is miscounted"
+    # What is counted as evictable must be reachable by the queue, leaf by leaf: the least recent one is found.
+    leaf = manager.tree._queue.peek()
+    oldest = min((node.last_used for node in nodes if node.evictable_leaf), default=None)
+    assert (leaf.last_used if leaf else None) == oldest, "the eviction queue lost a leaf"
+
+
+def _check_sequences(manager: MemoryManager, sequences: list[Sequence]) -> None:
+    for sequence in sequences:
+        path = b""
+        blocks: list[int] = []
+        node = sequence.node
+        while node.parent is not None:
+            path = node.tokens + path
+            blocks = node.blocks + blocks
+            assert node.account is sequence.account or node.account.scope == PUBLIC, "a path crosses scopes"
+            node = node.parent
+        assert node is manager.tree.root, "a path is cut off from the root"
+        assert sequence.table[: sequence.shared] == blocks, "a table does not hold its path's blocks"
+        assert bytes(sequence.packed[: len(path)]) == path, "a path holds other tokens than its sequence"
+        assert len(path) == sequence.shared * manager.tree.block_bytes
+        assert len(sequence.table) <= manager.blocks_for(sequence.num_tokens), "blocks beyond the known tokens"
+        assert sequence.stored <= len(sequence.table) * manager.block_size, "stored tokens without a block"
+        assert sequence.shared <= sequence.stored // manager.block_size, "uncomputed blocks are in the tree"
+
+
+def _check_tree(manager: MemoryManager, nodes: list[Node]) -> None:
+    tree, block_bytes = manager.tree, manager.tree.block_bytes
+    assert tree.num_nodes == len(nodes), "nodes are miscounted"
+    for node in [tree.root, *nodes]:
+        firsts: dict[int, list[bytes]] = {}
+        for key, child in node.children.items():
+            assert child.parent is node, "a child has another parent"
+            assert key == child.key(block_bytes), "a child stands under a wrong key"
+            firsts.setdefault(key.account, []).append(key.first)
+            assert child.last_used <= node.last_used or node is tree.root or node.pins, "a child outlives its parent"
+        assert node.order == {account: sorted(keys) for account, keys in firsts.items()}, "siblings out of order"
+        assert node.tails == sum(len(child.tokens) < block_bytes for child in node.children.values())
+        if node is not tree.root and len(node.tokens) < block_bytes:
+            assert len(node.blocks) == 1, "a tail has one block"
+            assert len(node.tokens) >= TOKEN_BYTES, "an empty tail"
+            assert not node.children, "a tail has children"
+        else:
+            assert len(node.tokens) == len(node.blocks) * block_bytes, "tokens and blocks of a node differ"
+
+
+def _check_accounts(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
+    usage = manager.usage()
+    assert usage.total == manager.pool.num_blocks, "free + kept + in use is not the pool"
+    accounts = manager.ledger.all()
+    assert all(not account.idle or account.scope == PUBLIC for account in accounts), "an idle account is open"
+    for account in accounts:
+        private = sum(len(s.table) - s.shared for s in sequences if s.account is account)
+        kept = sum(len(node.blocks) for node in nodes if node.account is account and node.pins == 0)
+        pinned = sum(len(node.blocks) for node in nodes if node.account is account and node.pins)
+        assert (account.private, account.kept, account.pinned) == (private, kept, pinned), account.scope
+        assert account.sequences == sum(s.account is account for s in sequences)
+    assert sum(account.private for account in accounts) == manager.num_private
+    assert sum(account.kept for account in accounts) == usage.kept
