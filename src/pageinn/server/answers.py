@@ -32,9 +32,7 @@ async def answer(http: Request, served: Served, run: Run, shape: Shape) -> Respo
     async with aclosing(stream):
         answers, usage = await until_gone(http.receive, collect(stream, run))
     choices = [shape.whole(i, whole) for i, whole in enumerate(answers)]
-    return JSONResponse(
-        {**envelope, "object": shape.whole_object, "choices": choices, "usage": usage.as_json()}
-    )
+    return JSONResponse({**envelope, "object": shape.whole_object, "choices": choices, "usage": usage.as_json()})
 
 
 async def _first(stream: AsyncGenerator[Piece, None]) -> Piece:
@@ -43,7 +41,7 @@ async def _first(stream: AsyncGenerator[Piece, None]) -> Piece:
 
 
 class _EventStream(Response):
-    """Server-sent events: pieces, one usage chunk if asked for, [DONE]. A client that goes cancels the run."""
+    """Server-sent events: pieces, one usage chunk if asked for, [DONE]. The client's going cancels the run."""
 
     def __init__(
         self,

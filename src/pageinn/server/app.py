@@ -62,9 +62,7 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         request = await _read(http, CompletionRequest, body_limit)
         check_model(served, request.model)
         prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
-        length = answer_length(
-            served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS
-        )
+        length = answer_length(served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS)
         run = _run("cmpl", request, prompts, length, request.logprobs)
         return await answer(http, served, run, CompletionShape(served.tokenizer, request.logprobs))
 
@@ -76,9 +74,7 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         prompt = await asyncio.to_thread(chat_tokens, served, request)
         asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
         length = answer_length(served, len(prompt), asked, default=None)
-        run = _run(
-            "chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None
-        )
+        run = _run("chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None)
         return await answer(http, served, run, ChatShape(served.tokenizer, request.logprobs))
 
 
@@ -104,8 +100,7 @@ def _run(
     return Run(
         id=name,
         requests=[
-            GenerationRequest(each, prompt, sampling, scope)
-            for each, prompt in zip(names, prompts, strict=True)
+            GenerationRequest(each, prompt, sampling, scope) for each, prompt in zip(names, prompts, strict=True)
         ],
         n=request.n,
         stream=request.stream,
@@ -167,9 +162,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_route(http: Request, error: HTTPException) -> Response:
-        answered = ApiError(
-            error.status_code, f"{http.method} {http.url.path}: {error.detail}", code="no_such_route"
-        )
+        answered = ApiError(error.status_code, f"{http.method} {http.url.path}: {error.detail}", code="no_such_route")
         return JSONResponse(answered.body(), error.status_code, error.headers)
 
     @app.exception_handler(ClientGone)

@@ -50,9 +50,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise _invalid(f"the body is not UTF-8: byte {error.start} is wrong") from error
     except UnicodeEncodeError as error:
-        raise _invalid(
-            r"the body holds half of a surrogate pair, such as \ud800, which is no character"
-        ) from error
+        raise _invalid(r"the body holds half of a surrogate pair, such as \ud800, which is no character") from error
     except RecursionError as error:
         raise _invalid("the body is nested too deeply") from error
     except ValueError as error:

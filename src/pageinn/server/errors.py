@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API words them: {"error": {"message", "type", "param", "code"}}, the message one line."""
+"""Errors as OpenAI words them: {"error": {"message", "type", "param", "code"}}, the message one line."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def engine_failed(message: str) -> ApiError:
 
 def internal() -> ApiError:
     """Something unexpected; what it was is in the server's log."""
-    return ApiError(
-        500, "the server made a mistake; its log says more", kind="server_error", code="internal_error"
-    )
+    return ApiError(500, "the server made a mistake; its log says more", kind="server_error", code="internal_error")
 
 
 def from_validation(error: ValidationError) -> ApiError:
@@ -71,9 +69,7 @@ def from_validation(error: ValidationError) -> ApiError:
     what = first["msg"].removeprefix("Value error, ")
     shown = "" if first["type"] == "value_error" else f", not {_short(first['input'])}"
     where = f"{param}: " if param else ""
-    return ApiError(
-        400, f"{where}{what[:1].lower()}{what[1:]}{shown}", param=param or None, code="invalid_value"
-    )
+    return ApiError(400, f"{where}{what[:1].lower()}{what[1:]}{shown}", param=param or None, code="invalid_value")
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

@@ -95,9 +95,7 @@ async def pieces(client: EngineClient, run: Run) -> AsyncGenerator[Piece, None]:
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(
-    client: EngineClient, run: Run, place: int, queue: asyncio.Queue[Piece | Exception | None]
-) -> None:
+async def _pump(client: EngineClient, run: Run, place: int, queue: asyncio.Queue[Piece | Exception | None]) -> None:
     """Move one prompt's deltas into the queue. It waits only for the engine, so a cancel lands there."""
     try:
         async for delta in client.generate(run.requests[place]):

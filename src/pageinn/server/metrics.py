@@ -42,9 +42,7 @@ class _Engine(Collector):
         yield from _counters(stats, model)
         yield from _gauges(stats, model)
         yield from _latencies(stats, model)
-        info = InfoMetricFamily(
-            "pageinn:cache_config", "How the cache is set up; the value is always 1.", labels=[]
-        )
+        info = InfoMetricFamily("pageinn:cache_config", "How the cache is set up; the value is always 1.", labels=[])
         blocks = {"block_size": str(stats.block_size), "num_blocks": str(stats.blocks_total)}
         info.add_metric([], {**blocks, **self._served.cache_config})
         yield info

@@ -62,7 +62,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> bool:
-    """Serve until a signal; `ready` is called once requests are accepted. False if a second signal cut it short.
+    """Serve until a signal; `ready` is called once it listens. False if a second signal cut it short.
 
     Raises PortError if another process began to listen on the address meanwhile.
     """
