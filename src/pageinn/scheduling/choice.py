@@ -1,0 +1,59 @@
+"""One of a request's choices on its way through the scheduler."""
+
+from __future__ import annotations
+
+from pageinn.memory.manager import Sequence
+from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.plan import Request
+
+
+class Choice:
+    """Waiting when it has no sequence, running when it has one.
+
+    known: the packed tokens to start from, the generated ones included after a preemption. follows: the choice that
+    computes what this one waits for, until that has stored `until` tokens. reached: the most tokens this choice ever
+    had stored. counts: whether its prompt is the one that stands for the request in the counters.
+    """
+
+    __slots__ = (
+        "arrival",
+        "counts",
+        "follows",
+        "generated",
+        "index",
+        "known",
+        "overtaken",
+        "reached",
+        "request",
+        "seat",
+        "sequence",
+        "started",
+        "until",
+    )
+
+    def __init__(self, request: Request, index: int, arrival: int) -> None:
+        self.request = request
+        self.index = index
+        self.arrival = (arrival, index)
+        self.known = request.prompt
+        self.generated = 0
+        self.reached = 0
+        self.started = False
+        self.counts = False
+        self.sequence: Sequence | None = None
+        self.seat = -1
+        self.follows: Choice | None = None
+        self.until = 0
+        self.overtaken = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.request.prompt) // TOKEN_BYTES
+
+    @property
+    def held_back(self) -> bool:
+        """Whether a running leader is still computing what this choice will reuse."""
+        if self.follows is None or self.follows.sequence is None:
+            return False
+        return self.follows.sequence.stored < self.until

@@ -1,0 +1,120 @@
+"""What goes into the scheduler and what comes out: events, plans and outcomes, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pageinn.memory.manager import BlockCopy, TableEdit
+from pageinn.memory.scopes import Scope
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as the scheduler sees it. prompt: packed token ids (pageinn.memory.tokens). n: choices to generate."""
+
+    request_id: str
+    prompt: bytes
+    scope: Scope
+    max_tokens: int
+    n: int = 1
+    eos_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+
+class Arrive(NamedTuple):
+    """A request that `Scheduler.refusal` has no objection to."""
+
+    request: Request
+
+
+class Abort(NamedTuple):
+    """End all choices of a request and free what they hold, whatever their state. Unknown ids are ignored."""
+
+    request_id: str
+
+
+class Stop(NamedTuple):
+    """End one choice whose text reached a stop string."""
+
+    request_id: str
+    choice: int
+
+
+Event = Arrive | Abort | Stop
+
+
+class Ending(StrEnum):
+    """Why a choice ended by itself."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    #: The last running choice outgrew the pool.
+    POOL = "pool"
+
+
+class Seated(NamedTuple):
+    """A choice takes a seat of the persistent batch, with this block table."""
+
+    seat: int
+    request_id: str
+    choice: int
+    table: list[int]
+
+
+class SeatEdit(NamedTuple):
+    """A change of the block table in a seat."""
+
+    seat: int
+    edit: TableEdit
+
+
+class Work(NamedTuple):
+    """Compute the packed `tokens` at positions start, start+1, … of a seat.
+
+    Keys and values are written from position `write_from` on: what stands before is in the store already. `sample`
+    asks for the token that follows the last one; its position is start + number of tokens.
+    """
+
+    seat: int
+    start: int
+    tokens: bytes
+    write_from: int
+    sample: bool
+
+
+class Plan(NamedTuple):
+    """One step, as a delta over the persistent batch: vacate, seat, edit tables, copy blocks in order, then compute.
+
+    ended: choices that ended without a token (they outgrew the pool).
+    """
+
+    vacated: list[int]
+    seated: list[Seated]
+    edits: list[SeatEdit]
+    copies: list[BlockCopy]
+    work: list[Work]
+    ended: list[Outcome]
+
+
+class Outcome(NamedTuple):
+    """What a step brought one choice: a token, an ending, or both."""
+
+    request_id: str
+    choice: int
+    token: int | None
+    ending: Ending | None
+    cached_tokens: int
+
+
+@dataclass
+class Counters:
+    """What has happened so far; all only grow. Queries and hits are in prompt tokens, a request counted once."""
+
+    queries: int = 0
+    hits: int = 0
+    below_granularity: int = 0
+    computed_prompt_tokens: int = 0
+    recomputed_tokens: int = 0
+    preemptions: int = 0
