@@ -57,6 +57,11 @@ inline void store_some(float* p, F8 x, int64_t count) {
     std::memcpy(p, v, count * sizeof(float));
 }
 
+template <class T>
+inline void prefetch(const T* p) {
+    __builtin_prefetch(p, 0, 3);
+}
+
 // ---- linear layers ------------------------------------------------------------------------------------------
 
 void quantise_group(const float* x, int8_t* integers, float* scale, int32_t* start) {
@@ -106,6 +111,9 @@ inline void write_outputs(const OutRows& out, int64_t row, int64_t panel, int64_
     }
 }
 
+// Weights that are read once per step come from memory: so far ahead, the wait for them is hidden.
+constexpr int kAhead = 4096;
+
 template <int R>
 void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64_t row, int64_t panel) {
     const int64_t width = w.groups * kGroup;
@@ -118,6 +126,7 @@ void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
         I8 exact[R][2];
         for (int r = 0; r < R; ++r) exact[r][0] = exact[r][1] = splat_int(x.starts[(row + r) * w.groups + g]);
         for (int k = 0; k < kGroup; k += 4) {
+            prefetch(bytes + k * kPanel + kAhead);
             for (int r = 0; r < R; ++r) {
                 const auto four = splat_bytes(integers + r * width + k);
                 exact[r][0] = dot(exact[r][0], bytes + k * kPanel, four);
@@ -260,14 +269,18 @@ void rotary_row(const RotaryRow& row, const Store& s) {
 // ---- attention ----------------------------------------------------------------------------------------------
 
 // Scores of W groups of eight keys for R rows: sums over the head's dimensions in order, for every row and key.
+// Prefetches the groups `ahead`: a decode reads a cache far larger than the processor's, in short runs at scattered
+// addresses that the hardware does not foresee.
 template <class T, int R, int W>
-inline void score_groups(const T* const* keys, int64_t block_size, const float* q, int64_t size, float* scores) {
+inline void score_groups(const T* const* keys, const T* const* ahead, int64_t block_size, const float* q, int64_t size,
+                         float* scores) {
     F8 sums[R][W];
     for (int r = 0; r < R; ++r)
         for (int w = 0; w < W; ++w) sums[r][w] = splat(0.0f);
     for (int64_t d = 0; d < size; ++d) {
         F8 each[R];
         for (int r = 0; r < R; ++r) each[r] = splat(q[r * size + d]);
+        for (int w = 0; w < W; w += 2) prefetch(ahead[w] + d * block_size);
         for (int w = 0; w < W; ++w) {
             const F8 key = load(keys[w] + d * block_size);
             for (int r = 0; r < R; ++r) sums[r][w] = fma(each[r], key, sums[r][w]);
@@ -281,17 +294,19 @@ template <class T, int R>
 inline void score_rows(const TilePart& t, int groups, float* scores) {
     constexpr int W = R <= 3 ? 4 : 2;
     const Store& s = *t.store;
-    const T* keys[kPartition / kLanes];
+    const T* keys[kPartition / kLanes + 2 * W];
     for (int i = 0; i < groups; ++i) {
         const int64_t position = t.partition * kPartition + i * kLanes;
         const int64_t block = t.table[position / s.block_size];
         keys[i] = static_cast<const T*>(s.keys) + (block * s.heads + t.head) * s.size * s.block_size +
                   position % s.block_size;
     }
+    for (int i = groups; i < groups + 2 * W; ++i) keys[i] = keys[groups - 1];
     int i = 0;
     for (; i + W <= groups; i += W)
-        score_groups<T, R, W>(keys + i, s.block_size, t.q, s.size, scores + i * kLanes);
-    for (; i < groups; ++i) score_groups<T, R, 1>(keys + i, s.block_size, t.q, s.size, scores + i * kLanes);
+        score_groups<T, R, W>(keys + i, keys + i + 2 * W, s.block_size, t.q, s.size, scores + i * kLanes);
+    for (; i < groups; ++i)
+        score_groups<T, R, 1>(keys + i, keys + i + 1, s.block_size, t.q, s.size, scores + i * kLanes);
 }
 
 // Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.
@@ -312,13 +327,15 @@ inline void exponentiate_row(float* scores, int visible, float* largest, float* 
     *total = sum_lanes(sums);
 }
 
-// Adds weight * value over a run of keys, in order, for R rows and N * 8 dimensions.
+// Adds weight * value over a run of keys, in order, for R rows and N * 8 dimensions. Prefetches the run `ahead`.
 template <class T, int R, int N>
-inline void add_values(const T* values, int64_t size, int keys, const float* weights, float* output) {
+inline void add_values(const T* values, const T* ahead, int64_t size, int keys, const float* weights, float* output) {
+    constexpr int kLine = 64 / sizeof(T);
     F8 sums[R][N];
     for (int r = 0; r < R; ++r)
         for (int n = 0; n < N; ++n) sums[r][n] = load(output + r * size + n * kLanes);
     for (int k = 0; k < keys; ++k) {
+        for (int d = 0; d < N * kLanes; d += kLine) prefetch(ahead + k * size + d);
         F8 value[N];
         for (int n = 0; n < N; ++n) value[n] = load(values + k * size + n * kLanes);
         for (int r = 0; r < R; ++r) {
@@ -339,11 +356,13 @@ inline float widen(uint16_t x) {
 }
 
 template <class T, int R>
-inline void add_run(const T* values, int64_t size, int keys, const float* weights, float* output) {
+inline void add_run(const T* values, const T* ahead, int64_t size, int keys, const float* weights, float* output) {
     constexpr int N = R == 1 ? 8 : R <= 3 ? 4 : 2;
     int64_t d = 0;
-    for (; d + N * kLanes <= size; d += N * kLanes) add_values<T, R, N>(values + d, size, keys, weights, output + d);
-    for (; d + kLanes <= size; d += kLanes) add_values<T, R, 1>(values + d, size, keys, weights, output + d);
+    for (; d + N * kLanes <= size; d += N * kLanes)
+        add_values<T, R, N>(values + d, ahead + d, size, keys, weights, output + d);
+    for (; d + kLanes <= size; d += kLanes)
+        add_values<T, R, 1>(values + d, ahead + d, size, keys, weights, output + d);
     for (; d < size; ++d)
         for (int r = 0; r < R; ++r)
             for (int k = 0; k < keys; ++k)
@@ -351,18 +370,26 @@ inline void add_run(const T* values, int64_t size, int keys, const float* weight
                     fma(weights[r * kPartition + k], widen(values[k * size + d]), output[r * size + d]);
 }
 
+// Where the value of one of the partition's keys lies.
+template <class T>
+inline const T* value_at(const TilePart& t, int64_t key) {
+    const Store& s = *t.store;
+    const int64_t position = t.partition * kPartition + key;
+    const int64_t block = t.table[position / s.block_size];
+    return static_cast<const T*>(s.values) +
+           ((block * s.heads + t.head) * s.block_size + position % s.block_size) * s.size;
+}
+
 // Adds the values of the partition's keys [begin, end), block by block.
 template <class T, int R>
 inline void add_keys(const TilePart& t, int begin, int end, const float* weights, float* output) {
-    const Store& s = *t.store;
+    const int64_t block_size = t.store->block_size;
     while (begin < end) {
-        const int64_t position = t.partition * kPartition + begin;
-        const int64_t block = t.table[position / s.block_size], offset = position % s.block_size;
-        const int64_t left = s.block_size - offset;
+        const int64_t left = block_size - (t.partition * kPartition + begin) % block_size;
         const int keys = left < end - begin ? static_cast<int>(left) : end - begin;
-        const T* values = static_cast<const T*>(s.values) +
-                          ((block * s.heads + t.head) * s.block_size + offset) * s.size;
-        add_run<T, R>(values, s.size, keys, weights + begin, output);
+        const T* values = value_at<T>(t, begin);
+        const T* ahead = begin + 2 * block_size < end ? value_at<T>(t, begin + 2 * block_size) : values;
+        add_run<T, R>(values, ahead, t.store->size, keys, weights + begin, output);
         begin += keys;
     }
 }

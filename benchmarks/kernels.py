@@ -1,0 +1,129 @@
+"""How fast the CPU kernels are, beside what the machine can do: `python benchmarks/kernels.py [--threads N]`.
+
+Prints tables in 80 columns. An operation is a multiplication or an addition; GB/s count the weights, or the keys
+and values, that must be read once. Weights come cold from memory, as a model's layers do; attention is the best of
+several runs over the same cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pageinn.kernels.backend import LayerStore
+from pageinn.kernels.cpu import CpuBackend
+
+#: The layers of SmolLM2-135M, inputs x outputs: gate or up, down, and the head that gives logits.
+SHAPES = {
+    (576, 1536): (1, 4, 16, 64, 256, 1024),
+    (1536, 576): (1, 4, 16, 64, 256, 1024),
+    (576, 49152): (1, 16),
+}
+HEADS, KV_HEADS, SIZE, BLOCK = 9, 3, 64, 16
+#: More weights than the last-level cache holds are passed in turn, as a model's layers are.
+COLD_BYTES = 96 << 20
+
+
+def best_seconds(call: Callable[[int], object], at_least: float = 0.15) -> float:
+    """The fastest single call, over at least this many seconds of calls; the argument counts them."""
+    call(0)
+    best, count, end = float("inf"), 1, time.perf_counter() + at_least
+    while time.perf_counter() < end or count < 4:
+        begin = time.perf_counter()
+        call(count)
+        best = min(best, time.perf_counter() - begin)
+        count += 1
+    return best
+
+
+def mean_seconds(call: Callable[[int], object], at_least: float = 0.15) -> float:
+    """Seconds per call over a run of calls, for calls that must not find their weights in a cache."""
+    call(0)
+    count, begin = 0, time.perf_counter()
+    while (spent := time.perf_counter() - begin) < at_least:
+        count += 1
+        call(count)
+    return spent / count
+
+
+def show_yardsticks(rng: np.random.Generator) -> None:
+    left, right = (rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2))
+    seconds = best_seconds(lambda _: left @ right)
+    print(f"numpy float32 product 1024 x 1024 x 1024 {2 * 1024**3 / seconds / 1e9:12.0f} GFLOP/s")
+    memory = np.ones(256 << 17, np.float64)
+    seconds = best_seconds(lambda _: memory.sum())
+    print(f"memory read by one thread (numpy sum of 256 MiB) {memory.nbytes / seconds / 1e9:4.0f} GB/s\n")
+
+
+def show_linear(backend: CpuBackend, rng: np.random.Generator) -> None:
+    print(f"{'linear':<10}{'inputs':>8}{'outputs':>9}{'rows':>6}{'microsec':>15}{'GOP/s':>10}{'weight GB/s':>14}")
+    for (inputs, outputs), row_counts in SHAPES.items():
+        weight = rng.standard_normal((outputs, inputs), dtype=np.float32)
+        for weight_format in ("int8", "float32"):
+            first = backend.pack_linear(weight, weight_format)
+            copies = max(1, COLD_BYTES // first.nbytes)
+            packed = [first, *(backend.pack_linear(weight, weight_format) for _ in range(copies - 1))]
+            for rows in row_counts:
+                x = rng.standard_normal((rows, inputs), dtype=np.float32)
+                out = np.empty((rows, outputs), np.float32)
+
+                def call(count: int, x: np.ndarray = x, out: np.ndarray = out, packed: list = packed) -> None:
+                    backend.linear(x, packed[count % len(packed)], out)
+
+                seconds = mean_seconds(call)
+                rates = f"{2 * rows * inputs * outputs / seconds / 1e9:10.1f}{first.nbytes / seconds / 1e9:14.1f}"
+                print(f"{weight_format:<10}{inputs:>8}{outputs:>9}{rows:>6}{seconds * 1e6:>15.1f}{rates}")
+    print()
+
+
+def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
+    print(f"{'attention':<10}{'sequences':>10}{'queries':>9}{'context':>9}{'microsec':>15}{'GOP/s':>10}{'GB/s':>9}")
+    for dtype in ("bfloat16", "float32"):
+        for sequences, queries, context in ((1, 256, 1024), (1, 1, 4096), (16, 1, 4096)):
+            per_sequence = context // BLOCK
+            tables = rng.permutation(sequences * per_sequence).astype(np.int32).reshape(sequences, per_sequence)
+            store = random_store(rng, tables.size, dtype)
+            q = rng.standard_normal((sequences * queries, HEADS, SIZE), dtype=np.float32)
+            out = np.empty_like(q)
+            starts = np.arange(sequences + 1, dtype=np.int32) * queries
+            contexts = np.full(sequences, context, np.int32)
+            arguments = (q, store, tables, starts, contexts, SIZE**-0.5, out)
+            seconds = best_seconds(lambda _, a=arguments: backend.attention(*a))
+            seen = sum(range(context - queries + 1, context + 1)) * sequences
+            rates = f"{4 * seen * HEADS * SIZE / seconds / 1e9:10.1f}"
+            rates += f"{(store.keys.nbytes + store.values.nbytes) / seconds / 1e9:9.1f}"
+            print(f"{dtype:<10}{sequences:>10}{queries:>9}{context:>9}{seconds * 1e6:>15.1f}{rates}")
+    print()
+
+
+def random_store(rng: np.random.Generator, blocks: int, dtype: str) -> LayerStore:
+    keys = rng.standard_normal((blocks, KV_HEADS, SIZE, BLOCK), dtype=np.float32)
+    values = rng.standard_normal((blocks, KV_HEADS, BLOCK, SIZE), dtype=np.float32)
+    if dtype == "float32":
+        return LayerStore(keys, values)
+    return LayerStore(*(np.ascontiguousarray(each.view(np.uint16)[..., 1::2]) for each in (keys, values)))
+
+
+def show_small_calls(backend: CpuBackend) -> None:
+    x, weight, out = np.ones((1, 576), np.float32), np.ones(576, np.float32), np.empty((1, 576), np.float32)
+    seconds = best_seconds(lambda _: backend.rms_norm(x, weight, 1e-5, out))
+    print(f"one rms_norm of 576 {seconds * 1e6:51.1f} microseconds")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, help="threads of the backend (default: all cores)")
+    backend = CpuBackend(threads=parser.parse_args().threads)
+    rng = np.random.default_rng(0)
+    print(f"cpu backend, {backend.isa}, {backend.threads} threads\n")
+    show_yardsticks(rng)
+    show_linear(backend, rng)
+    show_attention(backend, rng)
+    show_small_calls(backend)
+
+
+if __name__ == "__main__":
+    main()
