@@ -67,7 +67,7 @@ def from_validation(error: ValidationError) -> ApiError:
     if first["type"] == "missing":
         return ApiError(400, f"field '{param}' is missing", param=param, code="missing_required_parameter")
     what = first["msg"].removeprefix("Value error, ")
-    shown = "" if first["type"] == "value_error" else f", not {_short(first['input'])}"
+    shown = "" if first["type"] == "value_error" else f", not {short(first['input'])}"
     where = f"{param}: " if param else ""
     return ApiError(400, f"{where}{what[:1].lower()}{what[1:]}{shown}", param=param or None, code="invalid_value")
 
@@ -80,6 +80,7 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path.removeprefix(".")
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A wrong value as a message shows it, cut where it is long."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pageinn.engine.messages import SamplingParams
 from pageinn.memory.scopes import DEFAULT, Scope
-from pageinn.server.errors import ApiError
+from pageinn.server.errors import ApiError, short
 from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
 from pageinn.server.served import Served
 from pageinn.text.template import TemplateError
@@ -18,7 +18,7 @@ DEFAULT_COMPLETION_TOKENS = 16
 def check_model(served: Served, name: str | None) -> None:
     """Raises ApiError 404 unless `name` is the model served, or None."""
     if name is not None and name != served.model_name:
-        message = f"the model '{name}' does not exist; this server serves '{served.model_name}'"
+        message = f"the model {short(name)} does not exist; this server serves '{served.model_name}'"
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
@@ -64,7 +64,7 @@ def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tu
 def _check_ids(served: Served, tokens: list[int], param: str) -> None:
     if min(tokens) < 0 or max(tokens) >= served.vocab_size:
         wrong = next(token for token in tokens if not 0 <= token < served.vocab_size)
-        message = f"token id {wrong} is out of range: this model's ids go from 0 to {served.vocab_size - 1}"
+        message = f"token id {short(wrong)} is out of range: this model's ids go from 0 to {served.vocab_size - 1}"
         raise ApiError(400, message, param=param, code="invalid_token_id")
 
 
@@ -86,7 +86,7 @@ def answer_length(served: Served, longest_prompt: int, asked: int | None, defaul
         return room if default is None else min(room, default)
     if asked > room:
         message = (
-            f"max_tokens is {asked}, but this server's context is {served.max_model_len} tokens and "
+            f"max_tokens is {short(asked)}, but this server's context is {served.max_model_len} tokens and "
             f"the prompt has {longest_prompt}: at most {room} fit"
         )
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")

@@ -1,0 +1,298 @@
+"""What the HTTP layer makes of an engine that fails, stalls or is slow to refuse.
+
+These need an engine that does so on command, so a scripted one stands in for it; all else is the real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+
+from pageinn.engine.client import EngineClient
+from pageinn.engine.messages import (
+    Delta,
+    EngineDeadError,
+    FinishReason,
+    GenerationRequest,
+    RefusedError,
+    ResetReport,
+    TokenLogProb,
+)
+from pageinn.engine.stats import Stats
+from pageinn.server.app import create_app
+from pageinn.server.served import Served
+from pageinn.text.template import ChatTemplate
+from pageinn.text.tokenizer import Tokenizer
+
+COMPLETIONS = ("POST", "/v1/completions")
+Script = Callable[[GenerationRequest], AsyncIterator[Delta]]
+
+
+class ScriptedClient(EngineClient):
+    """Answers by a script, and remembers what was cancelled before its end."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.cancelled: list[str] = []
+        self.drained = False
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+        done = False
+        try:
+            async for delta in self.script(request):
+                yield delta
+            done = True
+        finally:
+            if not done:
+                self.cancelled.append(request.request_id)
+
+    async def reset_prefix_cache(self) -> ResetReport:
+        raise EngineDeadError("step loop: boom")
+
+    def stats(self) -> Stats:
+        return Stats()
+
+    @property
+    def alive(self) -> bool:
+        return False
+
+    async def drain(self) -> None:
+        self.drained = True
+
+
+@pytest.fixture
+def serve(byte_tokenizer: Tokenizer):
+    """Starts a real server around a script; gives the HTTP client and the scripted engine."""
+
+    @contextmanager
+    def start(script: Script) -> Iterator[tuple[httpx.Client, ScriptedClient]]:
+        client = ScriptedClient(script)
+        template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
+        served = Served(client, byte_tokenizer, template, "bytes", 64, 256, 0, {"prefix_cache": "keep"})
+        config = uvicorn.Config(create_app(served, body_limit=1000), port=0, log_level="critical")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+                yield http, client
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+        assert client.drained
+
+    return start
+
+
+def delta(request: GenerationRequest, text: str, end: FinishReason | None = None, index: int = 0) -> Delta:
+    tokens = tuple(range(len(text)))
+    logprobs = tuple(TokenLogProb(97, float("-inf"), ()) for _ in tokens) if request.sampling.logprobs == 0 else ()
+    error = "out of blocks" if end is FinishReason.ERROR else None
+    return Delta(request.request_id, index, text, tokens, logprobs, 3, end, error)
+
+
+async def hello(request: GenerationRequest) -> AsyncIterator[Delta]:
+    for index in range(request.sampling.n):
+        yield delta(request, "hel", index=index)
+        yield delta(request, "lo", FinishReason.STOP, index)
+
+
+async def endless(request: GenerationRequest) -> AsyncIterator[Delta]:
+    while True:
+        yield delta(request, "x")
+        await asyncio.sleep(0.01)
+
+
+async def silent(request: GenerationRequest) -> AsyncIterator[Delta]:
+    await asyncio.sleep(3600)
+    yield delta(request, "x")
+
+
+def events(text: str) -> list:
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def soon(condition: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def test_choices_are_numbered_prompt_by_prompt(serve) -> None:
+    with serve(hello) as (http, client):
+        body = {"prompt": ["a", "bc", "d"], "n": 2, "max_tokens": 5}
+        answer = http.post("/v1/completions", json=body).json()
+        assert [choice["index"] for choice in answer["choices"]] == list(range(6))
+        assert {choice["text"] for choice in answer["choices"]} == {"hello"}
+        assert answer["usage"] == {
+            "prompt_tokens": 4,
+            "completion_tokens": 30,
+            "total_tokens": 34,
+            "prompt_tokens_details": {"cached_tokens": 9},
+        }
+        assert client.cancelled == []
+
+
+def test_a_stream_ends_with_one_usage_chunk_and_done(serve) -> None:
+    """Field cases G4 and G5: each index finished once, then usage once."""
+    with serve(hello) as (http, client):
+        body = {"prompt": "a", "n": 2, "stream": True, "stream_options": {"include_usage": True}}
+        *chunks, usage, done = events(http.post("/v1/completions", json=body).text)
+        assert done == "[DONE]"
+        assert usage["choices"] == []
+        assert usage["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
+        assert all(chunk["usage"] is None for chunk in chunks)
+        ends = [(c["choices"][0]["index"], c["choices"][0]["finish_reason"]) for c in chunks]
+        assert sorted(end for end in ends if end[1]) == [(0, "stop"), (1, "stop")]
+        assert client.cancelled == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("script", [endless, silent])
+def test_a_client_that_goes_away_cancels_all_its_requests(serve, script: Script, stream: bool) -> None:
+    """Field case G1, streaming or not, while tokens flow and before the first."""
+    body = {"prompt": ["a", "b"], "stream": stream, "max_tokens": 60}
+    with serve(script) as (http, client):
+        with contextlib.suppress(httpx.ReadTimeout), http.stream(*COMPLETIONS, json=body, timeout=0.3) as got:
+            next(got.iter_lines())
+        assert soon(lambda: len(client.cancelled) == 2)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_is_a_status_also_when_streaming(serve, stream: bool) -> None:
+    async def refuse(request: GenerationRequest) -> AsyncIterator[Delta]:
+        if request.prompt == (1,):
+            raise RefusedError("the prompt needs 9 blocks, the pool has 4", param="prompt")
+        async for piece in silent(request):
+            yield piece
+
+    with serve(refuse) as (http, client):
+        got = http.post("/v1/completions", json={"prompt": [[0], [1]], "stream": stream})
+        assert got.status_code == 400
+        assert got.json()["error"] == {
+            "message": "the prompt needs 9 blocks, the pool has 4",
+            "type": "invalid_request_error",
+            "param": "prompt",
+            "code": "request_refused",
+        }
+        assert len(client.cancelled) == 2
+
+
+def test_an_engine_that_has_stopped(serve) -> None:
+    async def dead(request: GenerationRequest) -> AsyncIterator[Delta]:
+        raise EngineDeadError("step loop: boom")
+        yield delta(request, "")
+
+    with serve(dead) as (http, _):
+        for got in (
+            http.post("/v1/completions", json={"prompt": "a"}),
+            http.post("/reset_prefix_cache"),
+            http.get("/health"),
+        ):
+            assert got.status_code == 503
+            assert got.json()["error"]["code"] == "engine_dead"
+
+
+def test_an_error_inside_a_stream_is_an_event_and_no_done(serve) -> None:
+    async def fail(request: GenerationRequest) -> AsyncIterator[Delta]:
+        yield delta(request, "he")
+        yield delta(request, "", FinishReason.ERROR)
+
+    with serve(fail) as (http, _):
+        first, last = events(http.post("/v1/completions", json={"prompt": "a", "stream": True}).text)
+        assert first["choices"][0]["text"] == "he"
+        assert last["error"]["message"] == "out of blocks"
+        got = http.post("/v1/completions", json={"prompt": "a"})
+        assert (got.status_code, got.json()["error"]["code"]) == (500, "engine_error")
+
+
+def test_the_unexpected_is_a_500_in_openais_form_and_the_server_lives(serve) -> None:
+    async def broken(request: GenerationRequest) -> AsyncIterator[Delta]:
+        yield delta(request, "he")
+        raise ZeroDivisionError("secret detail")
+
+    with serve(broken) as (http, _):
+        got = http.post("/v1/completions", json={"prompt": "a"})
+        assert (got.status_code, got.json()["error"]["code"]) == (500, "internal_error")
+        assert "secret" not in got.text
+        *_, last = events(http.post("/v1/completions", json={"prompt": "a", "stream": True}).text)
+        assert last["error"]["code"] == "internal_error"
+        assert http.get("/v1/models").status_code == 200
+
+
+def test_the_first_chat_chunk_names_the_role(serve) -> None:
+    with serve(hello) as (http, _):
+        body = {"messages": [{"role": "user", "content": "a"}], "stream": True}
+        first, second, done = events(http.post("/v1/chat/completions", json=body).text)
+        assert first["choices"][0]["delta"] == {"role": "assistant", "content": "hel"}
+        assert second["choices"][0]["delta"] == {"content": "lo"}
+        assert done == "[DONE]"
+
+
+def test_an_impossible_token_has_a_log_probability_that_json_can_hold(serve) -> None:
+    with serve(hello) as (http, _):
+        body = {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "max_tokens": 5}
+        content = http.post("/v1/chat/completions", json=body).json()["choices"][0]["logprobs"]["content"]
+        assert [entry["logprob"] for entry in content] == [-9999.0] * 5
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_over_the_limit_is_refused_while_it_is_read(serve, chunked: bool) -> None:
+    body = json.dumps({"prompt": "a" * 500_000}).encode()
+    content = iter([body[i : i + 1000] for i in range(0, len(body), 1000)]) if chunked else body
+    with serve(hello) as (http, _):
+        got = http.post("/v1/completions", content=content)
+        assert (got.status_code, got.json()["error"]["code"]) == (413, "body_too_large")
+        assert http.post("/v1/completions", json={"prompt": "a"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the body is not valid JSON"),
+        (b"{", "the body is not valid JSON"),
+        (b'{"prompt": "\xff"}', "the body is not UTF-8: byte 12 is wrong"),
+        (b'{"prompt": "a", "temperature": NaN}', "NaN is not a JSON number"),
+        (b'{"prompt": "a", "temperature": 1e999}', "temperature"),
+        (rb'{"prompt": "\ud800"}', "half of a surrogate pair"),
+        (b"[1]", "the body must be a JSON object"),
+        (b"[" * 900, "the body is"),
+        ('{"prompt": "a"}'.encode("utf-16"), "the body is not UTF-8"),
+    ],
+)
+def test_bodies_that_are_no_request(serve, body: bytes, message: str) -> None:
+    with serve(hello) as (http, _):
+        got = http.post("/v1/completions", content=body)
+        assert got.status_code == 400
+        assert message in got.json()["error"]["message"]
+        assert "\n" not in got.json()["error"]["message"]
+
+
+def test_routes_that_do_not_exist(serve) -> None:
+    with serve(hello) as (http, _):
+        assert http.get("/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
+        got = http.get("/v1/completions")
+        assert (got.status_code, got.json()["error"]["code"]) == (405, "no_such_route")
+
+
+def test_the_openapi_page_knows_the_bodies(serve) -> None:
+    with serve(hello) as (http, _):
+        page = http.get("/openapi.json").json()
+        schema = page["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert schema == {"$ref": "#/components/schemas/CompletionRequest"}
+        assert "temperature" in page["components"]["schemas"]["CompletionRequest"]["properties"]
+        assert "StreamOptions" in page["components"]["schemas"]
