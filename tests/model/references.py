@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.initialization import no_init_weights
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 
@@ -24,7 +25,8 @@ def hugging_face_llama(path: Path) -> LlamaForCausalLM:
     with torch.device("meta"):
         skeleton = LlamaForCausalLM(config)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=skeleton)["tensors"]
-    model = LlamaForCausalLM(config)
+    with no_init_weights():
+        model = LlamaForCausalLM(config)
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected
     assert set(missing) <= ({"lm_head.weight"} if config.tie_word_embeddings else set())

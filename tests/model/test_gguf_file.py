@@ -14,6 +14,7 @@ from tiny import CHAT_TEMPLATE, EOS, MERGES, vocabulary, write_tiny_llama
 from pageinn.kernels.reference import ReferenceBackend
 from pageinn.model.gguf_file import GGUFFile
 from pageinn.model.weights import Embedding, half_split, load_weights
+from pageinn.text.tokenizer import Tokenizer
 
 
 def dequantisable(kind: GGMLQuantizationType) -> bool:
@@ -146,3 +147,11 @@ def test_an_unknown_quantization_is_refused_by_name(tmp_path: Path) -> None:
     file = GGUFFile(write_tiny_llama(tmp_path / "m.gguf"))
     with pytest.raises(ValueError, match="'fp4' is not one of int8, none"):
         load_weights(file, ReferenceBackend(), "fp4", lambda done, total: None)
+
+
+def test_the_tiny_models_tokenizer_is_usable(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(GGUFFile(write_tiny_llama(tmp_path / "m.gguf")).tokenizer)
+    ids = tokenizer.encode("<|im_start|>user\nthe naïve ☃ and<|im_end|>")
+    assert (ids[0], ids[-1]) == (1, EOS)
+    assert len(ids) < len("user\nthe naïve ☃ and".encode())
+    assert b"".join(tokenizer.token_bytes[token] for token in ids).decode() == "user\nthe naïve ☃ and"

@@ -49,6 +49,7 @@ def reference_logits(llama: torch.nn.Module, reference: Reference) -> Iterator[N
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*past_key_values:FutureWarning")
 def test_logits_along_6000_tokens_equal_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     """float32 weights and cache, in chunks: within 1e-3, same argmax wherever the margin exceeds 2e-3."""
     model = LlamaModel.load(default_model(), CpuBackend(), "none", max_tokens=CHUNK)

@@ -26,9 +26,7 @@ class KVStore:
     The arrays are not filled: a page of memory is taken when its first slot is written.
     """
 
-    def __init__(
-        self, *, layers: int, blocks: int, kv_heads: int, head_dim: int, block_size: int, dtype: str
-    ) -> None:
+    def __init__(self, *, layers: int, blocks: int, kv_heads: int, head_dim: int, block_size: int, dtype: str) -> None:
         """Allocate the pool.
 
         Raises StoreTooLargeError if it exceeds the memory available now, ValueError for an unknown dtype.
