@@ -2,36 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
-from pageinn.engine.messages import Delta, GenerationRequest, ResetReport
+from pageinn.engine.messages import (
+    Cancel,
+    Delta,
+    EngineDeadError,
+    GenerationRequest,
+    RefusedError,
+    ResetPrefixCache,
+    ResetReport,
+    Submit,
+)
 from pageinn.engine.stats import Stats
+
+if TYPE_CHECKING:
+    from pageinn.engine.core import EngineCore
+    from pageinn.engine.engine import Engine
+
+log = logging.getLogger("pageinn")
+
+#: How often an idle loop looks at the clock, so that windowed figures do not stand still.
+_IDLE_SECONDS = 1.0
+
+
+class _Stream:
+    """Where a request's deltas go: a queue of the event loop that waits for them."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[Delta | Exception] = asyncio.Queue()
+
+
+class _Shutdown:
+    """Ends the step loop."""
+
+
+_Message = Submit | Cancel | _Shutdown | tuple[ResetPrefixCache, "Future[ResetReport]"]
 
 
 class EngineClient:
     """Starts the step loop in a thread and exchanges messages with it."""
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
-        """Stream the deltas of all choices; closing the iterator early cancels. Raises RefusedError before the first."""
-        raise NotImplementedError
-
-    async def cancel(self, request_id: str) -> None:
-        """Free everything of a request at the next step."""
-        raise NotImplementedError
-
-    async def reset_prefix_cache(self) -> ResetReport:
-        """Drop all kept blocks; says what that freed."""
-        raise NotImplementedError
-
-    def stats(self) -> Stats:
-        """Counters and gauges as of the last step."""
-        raise NotImplementedError
+    def __init__(self, engine: Engine) -> None:
+        self._core: EngineCore = engine.core
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._streams: dict[str, _Stream] = {}
+        self._stats = self._core.stats()
+        self._draining = False
+        self._thread = threading.Thread(target=self._run, name="pageinn-step", daemon=True)
+        self._thread.start()
 
     @property
     def alive(self) -> bool:
         """Whether the step loop still runs."""
-        raise NotImplementedError
+        return self._thread.is_alive()
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """Stream the deltas of all choices; closing the iterator early cancels.
+
+        Raises RefusedError before the first delta, EngineDeadError when the loop has ended or is ending.
+        """
+        if request.request_id in self._streams:
+            raise RefusedError(f"request id {request.request_id} is in use", "request_id")
+        self._core.check(request)
+        if self._draining or not self.alive:
+            raise EngineDeadError("the engine is shutting down" if self._draining else "the engine has stopped")
+        stream = self._streams[request.request_id] = _Stream()
+        unfinished = request.sampling.n
+        self._inbox.put(Submit(request))
+        try:
+            while unfinished:
+                delta = await stream.queue.get()
+                if isinstance(delta, Exception):
+                    raise delta
+                unfinished -= delta.finish_reason is not None
+                yield delta
+        finally:
+            del self._streams[request.request_id]
+            if unfinished:
+                self._inbox.put(Cancel(request.request_id))
+
+    async def cancel(self, request_id: str) -> None:
+        """Free everything of a request at the next step."""
+        self._inbox.put(Cancel(request_id))
+
+    async def reset_prefix_cache(self) -> ResetReport:
+        """Drop all kept blocks; says what that freed. Raises EngineDeadError when the loop has ended."""
+        if not self.alive:
+            raise EngineDeadError("the engine has stopped")
+        answer: Future[ResetReport] = Future()
+        self._inbox.put((ResetPrefixCache(), answer))
+        return await asyncio.wrap_future(answer)
+
+    def stats(self) -> Stats:
+        """Counters and gauges as of the last step."""
+        return self._stats
 
     async def drain(self) -> None:
         """Refuse new requests, wait for the running ones, stop the loop."""
-        raise NotImplementedError
+        self._draining = True
+        while self._streams and self.alive:
+            await asyncio.sleep(0.01)
+        self._inbox.put(_Shutdown())
+        await asyncio.to_thread(self._thread.join)
+
+    # --- the step loop's side ---
+
+    def _run(self) -> None:
+        try:
+            while self._take_messages():
+                self._publish(self._core.step())
+        except Exception as error:
+            log.exception("the step loop has ended")
+            self._fail(EngineDeadError(f"the engine has stopped: {error}"))
+
+    def _take_messages(self) -> bool:
+        """Act on what came in, waiting for something to do; False to end the loop."""
+        while True:
+            try:
+                message = self._inbox.get(block=self._core.idle, timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                if not self._core.idle:
+                    return True
+                self._stats = self._core.stats()
+                continue
+            match message:
+                case Submit(request):
+                    self._core.submit(request)
+                case Cancel(request_id):
+                    self._core.cancel(request_id)
+                case (ResetPrefixCache(), answer):
+                    answer.set_result(self._core.reset_prefix_cache())
+                    self._stats = self._core.stats()
+                case _Shutdown():
+                    return False
+
+    def _publish(self, deltas: list[Delta]) -> None:
+        self._stats = self._core.stats()
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, Delta]]] = {}
+        for delta in deltas:
+            stream = self._streams.get(delta.request_id)
+            if stream is not None:
+                by_loop.setdefault(stream.loop, []).append((stream, delta))
+        # One wake-up a step and loop, however many streams are open.
+        for loop, pieces in by_loop.items():
+            _wake(loop, pieces)
+
+    def _fail(self, error: EngineDeadError) -> None:
+        for stream in list(self._streams.values()):
+            _wake(stream.loop, [(stream, error)])
+
+
+def _deliver(pieces: list[tuple[_Stream, Delta]] | list[tuple[_Stream, EngineDeadError]]) -> None:
+    for stream, piece in pieces:
+        stream.queue.put_nowait(piece)
+
+
+def _wake(
+    loop: asyncio.AbstractEventLoop, pieces: list[tuple[_Stream, Delta]] | list[tuple[_Stream, EngineDeadError]]
+) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_deliver, pieces)

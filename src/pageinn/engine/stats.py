@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 
@@ -19,9 +20,12 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        place = sum(1 for bound in self.bounds if value > bound)
-        self.counts[place] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def copy(self) -> Histogram:
+        """A copy that later observations do not change."""
+        return Histogram(self.bounds, self.counts[:], self.total)
 
 
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

@@ -1,0 +1,56 @@
+"""Settings of an engine. Names follow vLLM's flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pageinn.memory.manager import PrefixCache
+from pageinn.scheduling.config import ConfigError, SchedulerConfig
+
+__all__ = ["ConfigError", "EngineConfig"]
+
+#: Decodes wait for the prefill chunk they share a step with: about half a second of it on two cores.
+DEFAULT_BATCHED_TOKENS = 256
+DEFAULT_SEQS = SchedulerConfig.max_num_seqs
+DEFAULT_CACHE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What to serve and within which limits.
+
+    model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
+    threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real randomness.
+    """
+
+    model: Path | None = None
+    quantization: str = "int8"
+    kv_cache_dtype: str = "auto"
+    kv_cache_memory_bytes: int = DEFAULT_CACHE_BYTES
+    block_size: int = 16
+    max_num_seqs: int = DEFAULT_SEQS
+    max_num_batched_tokens: int = DEFAULT_BATCHED_TOKENS
+    max_model_len: int | None = None
+    prefix_cache: PrefixCache = PrefixCache.KEEP
+    threads: int | None = None
+    seed: int | None = None
+
+    @property
+    def store_dtype(self) -> str:
+        """The dtype that `auto` stands for on CPU, or the one named."""
+        return "bfloat16" if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+
+
+def model_length(asked: int | None, context_length: int, cache_slots: int) -> int:
+    """The longest sequence to serve. Raises ConfigError when the model or the cache cannot hold what was asked for."""
+    if asked is None:
+        return min(context_length, cache_slots)
+    if asked > context_length:
+        raise ConfigError(f"--max-model-len is {asked}, and the model goes to {context_length}; ask for less")
+    if asked > cache_slots:
+        raise ConfigError(
+            f"--max-model-len is {asked}, and the cache holds {cache_slots} tokens; ask for less, "
+            "or give more --kv-cache-memory-bytes"
+        )
+    return asked

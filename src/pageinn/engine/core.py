@@ -1,0 +1,171 @@
+"""One step after another: events to the scheduler, its plan to the executor, the outcome to text."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from pageinn.engine.checks import check_request
+from pageinn.engine.executor import ChoiceId, Executor, SeatParams
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, RefusedError, ResetReport, TokenLogProb
+from pageinn.engine.outputs import Stream
+from pageinn.engine.stats import Stats
+from pageinn.memory.tokens import pack
+from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop
+from pageinn.scheduling.scheduler import Scheduler
+from pageinn.text.tokenizer import Tokenizer
+
+log = logging.getLogger("pageinn")
+
+WINDOW_SECONDS = 60
+_SEED_BITS = 64
+
+
+class _Second(NamedTuple):
+    """Queries and hits up to the end of one second of the clock."""
+
+    second: int
+    queries: int
+    hits: int
+
+
+class EngineCore:
+    """Drives scheduler and executor; not thread-safe, owned by whoever calls `step`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        tokenizer: Tokenizer,
+        seed: int | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.scheduler = scheduler
+        self._executor = executor
+        self._tokenizer = tokenizer
+        self._clock = clock
+        self._seeds = random.Random(seed)
+        self._streams: dict[str, Stream] = {}
+        self._events: list[Event] = []
+        self._stats = Stats()
+        # The last minute, so that the rate moves when the traffic does.
+        self._window: deque[_Second] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether a step would have nothing to do."""
+        return not self._events and self.scheduler.idle
+
+    def check(self, request: GenerationRequest) -> None:
+        """Raise RefusedError for a request that can never be served. Reads only constants: any thread may call it."""
+        check_request(request, len(self._tokenizer.token_bytes))
+        reason = self.scheduler.refusal(self._request(request))
+        if reason is not None:
+            raise RefusedError(reason, "prompt")
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Take in a request. Raises RefusedError for one that can never be served."""
+        if request.request_id in self._streams:
+            raise RefusedError(f"request id {request.request_id} is in use", "request_id")
+        self.check(request)
+        seed = request.sampling.seed
+        seed = self._seeds.getrandbits(_SEED_BITS) if seed is None else seed % (1 << _SEED_BITS)
+        self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._clock())
+        self._stats.prompt_tokens += len(request.prompt)
+        self._events.append(Arrive(self._request(request)))
+
+    def cancel(self, request_id: str) -> None:
+        """Free everything of a request at the next step. Unknown and finished ones are ignored."""
+        stream = self._streams.pop(request_id, None)
+        if stream is not None:
+            reason = FinishReason.ABORT.value
+            self._stats.finished[reason] = self._stats.finished.get(reason, 0) + len(stream.unfinished)
+            self._events.append(Abort(request_id))
+
+    def reset_prefix_cache(self) -> ResetReport:
+        """Drop all kept blocks. Call it between steps only."""
+        counts = self.scheduler.memory.reset()
+        return ResetReport(counts.freed, counts.in_use)
+
+    def step(self) -> list[Delta]:
+        """Plan, compute and commit one step; what it brought, in the order of the plan."""
+        events, self._events = self._events, []
+        plan = self.scheduler.schedule(events)
+        seated = {}
+        for seat in plan.seated:
+            stream = self._streams[seat.request_id]
+            seated[seat.seat] = SeatParams(ChoiceId(seat.request_id, seat.choice), stream.request.sampling, stream.seed)
+        result = self._executor.execute(plan, seated)
+        outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens)]
+        now = self._clock()
+        self._stats.steps += 1
+        self._roll_window(now)
+        return [self._delta(outcome, result.logprobs, now) for outcome in outcomes]
+
+    def _delta(self, outcome: Outcome, logprobs: Mapping[ChoiceId, TokenLogProb], now: float) -> Delta:
+        choice = ChoiceId(outcome.request_id, outcome.choice)
+        stream = self._streams[outcome.request_id]
+        delta = stream.push(outcome, logprobs.get(choice), now, self._stats)
+        if delta.error is not None:
+            log.warning("%s: %s", outcome.request_id, delta.error)
+        if delta.finish_reason is not None and outcome.ending is None:
+            self._events.append(Stop(*choice))
+        if not stream.unfinished:
+            del self._streams[outcome.request_id]
+        return delta
+
+    def _roll_window(self, now: float) -> None:
+        counters = self.scheduler.counters
+        if not self._window or self._window[-1].second != int(now):
+            self._window.append(_Second(int(now), counters.queries, counters.hits))
+        else:
+            self._window[-1] = _Second(int(now), counters.queries, counters.hits)
+
+    def stats(self) -> Stats:
+        """Counters and gauges as they are now; a copy."""
+        now, counters, usage = self._clock(), self.scheduler.counters, self.scheduler.memory.usage()
+        # The newest entry from before the window is what the window's growth is measured from.
+        while len(self._window) > 1 and self._window[1].second <= now - WINDOW_SECONDS:
+            self._window.popleft()
+        before = (
+            self._window[0] if self._window and self._window[0].second <= now - WINDOW_SECONDS else _Second(0, 0, 0)
+        )
+        return replace(
+            self._stats,
+            prefix_cache_queries=counters.queries,
+            prefix_cache_hits=counters.hits,
+            below_granularity=counters.below_granularity,
+            prompt_tokens_computed=counters.computed_prompt_tokens,
+            recomputed_tokens=counters.recomputed_tokens,
+            preemptions=counters.preemptions,
+            evicted_blocks=self.scheduler.memory.evicted_blocks,
+            finished=dict(self._stats.finished),
+            running=self.scheduler.num_running,
+            waiting=self.scheduler.num_waiting,
+            blocks_total=usage.total,
+            blocks_free=usage.free,
+            blocks_kept=usage.kept,
+            blocks_in_use=usage.in_use,
+            block_size=self.scheduler.memory.block_size,
+            window_queries=counters.queries - before.queries,
+            window_hits=counters.hits - before.hits,
+            time_to_first_token=self._stats.time_to_first_token.copy(),
+            time_per_output_token=self._stats.time_per_output_token.copy(),
+            request_latency=self._stats.request_latency.copy(),
+        )
+
+    def _request(self, request: GenerationRequest) -> Request:
+        sampling = request.sampling
+        return Request(
+            request_id=request.request_id,
+            prompt=pack(request.prompt),
+            scope=request.scope,
+            max_tokens=sampling.max_tokens,
+            n=sampling.n,
+            eos_ids=self._tokenizer.eos_ids,
+            ignore_eos=sampling.ignore_eos,
+        )

@@ -1,0 +1,126 @@
+"""An engine for library use: load a model once, generate many times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pageinn.engine.config import EngineConfig, model_length
+from pageinn.engine.core import EngineCore
+from pageinn.engine.default_model import default_model
+from pageinn.engine.executor import Executor
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
+from pageinn.kernels.cpu import CpuBackend
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.model.llama import LlamaModel
+from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.scheduler import Scheduler
+from pageinn.store.kv_store import KVStore, available_memory, bytes_per_block, require_memory
+from pageinn.text.template import ChatTemplate
+from pageinn.text.tokenizer import Tokenizer
+
+#: Called while loading with (bytes done, bytes in all).
+Progress = Callable[[int, int], None]
+
+
+class Generation(NamedTuple):
+    """One finished choice. cached_tokens counts prompt tokens that were not computed."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogProb, ...]
+    finish_reason: FinishReason
+    cached_tokens: int
+
+
+class Engine:
+    """A loaded model, its cache and its scheduler.
+
+    Call `generate` from one thread, or hand the engine to an `EngineClient` for an async stream; not both.
+    Raises ModelError, TokenizerError, ConfigError or StoreTooLargeError, each one line that names the way out.
+    """
+
+    def __init__(self, config: EngineConfig | None = None, progress: Progress | None = None) -> None:
+        self.config = config = config or EngineConfig()
+        backend = CpuBackend(config.threads)
+        model = LlamaModel.load(
+            config.model or default_model(),
+            backend,
+            config.quantization,
+            progress or (lambda done, total: None),
+            max_tokens=config.max_num_batched_tokens,
+        )
+        shape = model.config
+        block_bytes = bytes_per_block(
+            shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, config.store_dtype
+        )
+        blocks = config.kv_cache_memory_bytes // block_bytes
+        if blocks < 1:
+            raise ConfigError(
+                f"--kv-cache-memory-bytes {config.kv_cache_memory_bytes} is less than one block of {block_bytes} bytes"
+            )
+        require_memory(blocks * block_bytes, available_memory())
+        self.max_model_len = model_length(config.max_model_len, shape.context_length, blocks * config.block_size)
+        store = KVStore(
+            layers=shape.num_layers,
+            blocks=blocks,
+            kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            block_size=config.block_size,
+            dtype=config.store_dtype,
+        )
+        self.model_name = shape.name
+        self.vocab_size = shape.vocab_size
+        self.num_blocks = blocks
+        self.cache_bytes = store.nbytes
+        self.threads = backend.threads
+        self.tokenizer = Tokenizer(model.tokenizer)
+        self.template = ChatTemplate.of(model.tokenizer)
+        limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
+        scheduler = Scheduler(limits, MemoryManager(blocks, config.block_size, config.prefix_cache))
+        executor = Executor(model, store, backend, config.max_num_seqs, self.max_model_len)
+        self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic)
+        self._requests = 0
+
+    def generate(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: SamplingParams | None = None,
+        scope: Scope = DEFAULT,
+    ) -> list[list[Generation]]:
+        """Continue each prompt (text or token ids), all at once; for each its n choices.
+
+        Raises RefusedError for a prompt or parameter that can never be served; nothing is started then.
+        """
+        requests = [self._request(prompt, sampling or SamplingParams(), scope) for prompt in prompts]
+        for request in requests:
+            self.core.check(request)
+        for request in requests:
+            self.core.submit(request)
+        deltas: dict[tuple[str, int], list[Delta]] = {}
+        while not self.core.idle:
+            for delta in self.core.step():
+                deltas.setdefault((delta.request_id, delta.index), []).append(delta)
+        return [
+            [_joined(deltas[request.request_id, choice]) for choice in range(request.sampling.n)]
+            for request in requests
+        ]
+
+    def _request(self, prompt: str | Sequence[int], sampling: SamplingParams, scope: Scope) -> GenerationRequest:
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        self._requests += 1
+        return GenerationRequest(f"generate-{self._requests}", tuple(tokens), sampling, scope)
+
+
+def _joined(deltas: list[Delta]) -> Generation:
+    last = deltas[-1]
+    assert last.finish_reason is not None
+    return Generation(
+        text="".join(delta.text for delta in deltas),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+        logprobs=tuple(logprob for delta in deltas for logprob in delta.logprobs),
+        finish_reason=last.finish_reason,
+        cached_tokens=last.cached_tokens,
+    )

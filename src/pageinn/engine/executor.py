@@ -1,0 +1,124 @@
+"""Runs a plan on the model: the only place where block numbers meet bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pageinn.engine.messages import SamplingParams, TokenLogProb
+from pageinn.kernels.backend import F32, I32, Backend, SampleParams
+from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.model.llama import Batch, LlamaModel
+from pageinn.scheduling.plan import Plan, Work
+from pageinn.store.kv_store import KVStore
+
+
+class ChoiceId(NamedTuple):
+    """A request and the place among its n choices."""
+
+    request_id: str
+    choice: int
+
+
+class SeatParams(NamedTuple):
+    """Who sits in a seat and how they sample; the seed was drawn when the request arrived."""
+
+    who: ChoiceId
+    sampling: SamplingParams
+    seed: int
+
+
+class StepResult(NamedTuple):
+    """The sampled token by seat, and log-probabilities by choice where the request wants them."""
+
+    tokens: dict[int, int]
+    logprobs: dict[ChoiceId, TokenLogProb]
+
+
+class Executor:
+    """A persistent batch: block tables and sampling parameters by seat, changed by each plan's delta."""
+
+    def __init__(self, model: LlamaModel, store: KVStore, backend: Backend, max_num_seqs: int, max_len: int) -> None:
+        self._model = model
+        self._store = store
+        self._backend = backend
+        # A sampled token may stand one past the longest sequence; its block is asked for before it is refused.
+        self._tables = np.zeros((max_num_seqs, -(-(max_len + 1) // store.block_size)), np.int32)
+        self._params: dict[int, SeatParams] = {}
+
+    def execute(self, plan: Plan, seated: dict[int, SeatParams]) -> StepResult:
+        """Perform one step. seated: the parameters of each seat that the plan fills."""
+        for seat in plan.vacated:
+            del self._params[seat]
+        self._params.update(seated)
+        for taken in plan.seated:
+            self._tables[taken.seat, : len(taken.table)] = taken.table
+        for seat, edit in plan.edits:
+            self._tables[seat, edit.start : edit.start + len(edit.blocks)] = edit.blocks
+        if plan.copies:
+            self._store.copy_blocks(self._backend, np.array(plan.copies, np.int32))
+        if not plan.work:
+            return StepResult({}, {})
+        batch = self._batch(plan.work)
+        logits = self._model.forward(batch, self._store)
+        return self._sample([work for work in plan.work if work.sample], logits)
+
+    def _batch(self, work: list[Work]) -> Batch:
+        """Lay the plan's work out as the rows of one ragged batch."""
+        block_size = self._store.block_size
+        seats = np.array([item.seat for item in work])
+        counts = np.array([len(item.tokens) // TOKEN_BYTES for item in work])
+        starts = np.array([item.start for item in work])
+        write_from = np.array([item.write_from for item in work])
+        query_starts = np.zeros(len(work) + 1, np.int32)
+        np.cumsum(counts, out=query_starts[1:])
+        row_of = np.repeat(np.arange(len(work)), counts)
+        positions = np.arange(query_starts[-1]) - query_starts[row_of] + starts[row_of]
+        context_lens = starts + counts
+        tables = self._tables[seats, : -(-int(context_lens.max()) // block_size)]
+        slots = tables[row_of, positions // block_size].astype(np.int64) * block_size + positions % block_size
+        slots[positions < write_from[row_of]] = -1
+        sampled = np.array([item.sample for item in work])
+        return Batch(
+            token_ids=np.frombuffer(b"".join(item.tokens for item in work), "<u4").astype(np.int32),
+            positions=positions.astype(np.int32),
+            slots=slots,
+            tables=tables,
+            query_starts=query_starts,
+            context_lens=context_lens.astype(np.int32),
+            logits_rows=query_starts[1:][sampled] - np.int32(1),
+        )
+
+    def _sample(self, work: list[Work], logits: F32) -> StepResult:
+        if not work:
+            return StepResult({}, {})
+        seats = [item.seat for item in work]
+        params = [self._params[seat] for seat in seats]
+        sampling = [param.sampling for param in params]
+        tokens = self._backend.sample(
+            logits,
+            SampleParams(
+                temperature=np.array([each.temperature for each in sampling], np.float32),
+                top_k=np.array([each.top_k for each in sampling], np.int32),
+                top_p=np.array([each.top_p for each in sampling], np.float32),
+                min_p=np.array([each.min_p for each in sampling], np.float32),
+                seed=np.array([param.seed for param in params], np.uint64),
+                choice=np.array([param.who.choice for param in params], np.uint64),
+                position=np.array([item.start + len(item.tokens) // TOKEN_BYTES for item in work], np.uint64),
+            ),
+        )
+        return StepResult(dict(zip(seats, tokens.tolist(), strict=True)), self._log_probs(params, logits, tokens))
+
+    def _log_probs(self, params: list[SeatParams], logits: F32, tokens: I32) -> dict[ChoiceId, TokenLogProb]:
+        wanted = [row for row, param in enumerate(params) if param.sampling.logprobs is not None]
+        if not wanted:
+            return {}
+        most = max(params[row].sampling.logprobs or 0 for row in wanted)
+        found = self._backend.log_probs(logits[wanted], tokens[wanted], most)
+        result = {}
+        for place, row in enumerate(wanted):
+            count = params[row].sampling.logprobs or 0
+            top = zip(found.top_ids[place, :count].tolist(), found.top[place, :count].tolist(), strict=True)
+            result[params[row].who] = TokenLogProb(int(tokens[row]), float(found.chosen[place]), tuple(top))
+        return result

@@ -1,0 +1,67 @@
+"""From sampled tokens to the pieces of text that a client sees."""
+
+from __future__ import annotations
+
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
+from pageinn.engine.stats import Stats
+from pageinn.scheduling.plan import Ending, Outcome
+from pageinn.text.detokenizer import Detokenizer
+from pageinn.text.tokenizer import Tokenizer
+
+_REASONS = {
+    Ending.STOP: FinishReason.STOP,
+    Ending.LENGTH: FinishReason.LENGTH,
+    Ending.POOL: FinishReason.LENGTH,
+}
+_OUTGREW = "the answer outgrew the KV cache; start the server with more --kv-cache-memory-bytes"
+
+
+class Stream:
+    """One request's choices: their text so far, and when things happened (seconds of one clock)."""
+
+    def __init__(self, request: GenerationRequest, seed: int, tokenizer: Tokenizer, now: float) -> None:
+        self.request = request
+        self.seed = seed
+        self.arrival = now
+        self.unfinished = set(range(request.sampling.n))
+        self._texts = [Detokenizer(tokenizer, request.sampling.stop) for _ in self.unfinished]
+        self._last: dict[int, float] = {}
+
+    def push(self, outcome: Outcome, logprob: TokenLogProb | None, now: float, stats: Stats) -> Delta:
+        """The delta that an outcome makes. A stop string ends the choice even if the scheduler did not."""
+        text, reason = "", _REASONS[outcome.ending] if outcome.ending else None
+        texts = self._texts[outcome.choice]
+        if outcome.token is not None:
+            self._time(outcome.choice, now, stats)
+            stats.generation_tokens += 1
+            if outcome.ending is not Ending.STOP:
+                piece = texts.push([outcome.token])
+                text = piece.text
+                if piece.stopped:
+                    reason = FinishReason.STOP
+        if reason is not None:
+            text += texts.finish()
+            self._finish(outcome.choice, reason, now, stats)
+        return Delta(
+            request_id=self.request.request_id,
+            index=outcome.choice,
+            text=text,
+            tokens=() if outcome.token is None else (outcome.token,),
+            logprobs=() if logprob is None else (logprob,),
+            cached_tokens=outcome.cached_tokens,
+            finish_reason=reason,
+            error=_OUTGREW if outcome.ending is Ending.POOL else None,
+        )
+
+    def _time(self, choice: int, now: float, stats: Stats) -> None:
+        if choice in self._last:
+            stats.time_per_output_token.observe(now - self._last[choice])
+        elif not self._last:
+            stats.time_to_first_token.observe(now - self.arrival)
+        self._last[choice] = now
+
+    def _finish(self, choice: int, reason: FinishReason, now: float, stats: Stats) -> None:
+        self.unfinished.discard(choice)
+        stats.finished[reason.value] = stats.finished.get(reason.value, 0) + 1
+        if not self.unfinished:
+            stats.request_latency.observe(now - self.arrival)
