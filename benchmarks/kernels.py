@@ -8,12 +8,13 @@ several runs over the same cache.
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from pageinn.kernels.backend import LayerStore
+from pageinn.kernels.backend import F32, LayerStore, PackedLinear
 from pageinn.kernels.cpu import CpuBackend
 
 #: The layers of SmolLM2-135M, inputs x outputs: gate or up, down, and the head that gives logits.
@@ -70,7 +71,7 @@ def show_linear(backend: CpuBackend, rng: np.random.Generator) -> None:
                 x = rng.standard_normal((rows, inputs), dtype=np.float32)
                 out = np.empty((rows, outputs), np.float32)
 
-                def call(count: int, x: np.ndarray = x, out: np.ndarray = out, packed: list = packed) -> None:
+                def call(count: int, x: F32 = x, out: F32 = out, packed: list[PackedLinear] = packed) -> None:
                     backend.linear(x, packed[count % len(packed)], out)
 
                 seconds = mean_seconds(call)
@@ -90,8 +91,8 @@ def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
             out = np.empty_like(q)
             starts = np.arange(sequences + 1, dtype=np.int32) * queries
             contexts = np.full(sequences, context, np.int32)
-            arguments = (q, store, tables, starts, contexts, SIZE**-0.5, out)
-            seconds = best_seconds(lambda _, a=arguments: backend.attention(*a))
+            attend = functools.partial(backend.attention, q, store, tables, starts, contexts, SIZE**-0.5, out)
+            seconds = best_seconds(lambda _, attend=attend: attend())  # type: ignore[misc]  # a default's type
             seen = sum(range(context - queries + 1, context + 1)) * sequences
             rates = f"{4 * seen * HEADS * SIZE / seconds / 1e9:10.1f}"
             rates += f"{(store.keys.nbytes + store.values.nbytes) / seconds / 1e9:9.1f}"

@@ -56,7 +56,8 @@ inline __m256d exp4(__m256d x) {
         1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
     __m256d sum = _mm256_set1_pd(inverse_factorials[0]);
     for (int i = 1; i < 14; ++i) sum = _mm256_fmadd_pd(sum, r, _mm256_set1_pd(inverse_factorials[i]));
-    const __m256i power = _mm256_slli_epi64(_mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023)), 52);
+    const __m256i biased = _mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023));
+    const __m256i power = _mm256_slli_epi64(biased, 52);
     const __m256d result = _mm256_mul_pd(sum, _mm256_castsi256_pd(power));
     return _mm256_andnot_pd(_mm256_cmp_pd(x, _mm256_set1_pd(-708.0), _CMP_LT_OQ), result);
 }

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -170,9 +171,13 @@ PackedLinear bind_pack(Engine& e, nb::handle weight_, const std::string& format)
         fail("weight format '" + format + "' is not one of float32, int8");
     if (weight.rows == 0 || weight.columns == 0) fail("weight is empty: " + weight_array.describe());
     for (int64_t i = 0; i < weight.rows; ++i) {
-        float sum = 0;
-        for (int64_t k = 0; k < weight.columns; ++k) sum += weight.row(i)[k] * 0.0f;
-        if (sum != 0) fail("weight has NaN or infinity in row " + std::to_string(i) + "; is the model file damaged?");
+        uint32_t bad = 0;
+        for (int64_t k = 0; k < weight.columns; ++k) {
+            uint32_t bits;
+            std::memcpy(&bits, weight.row(i) + k, sizeof bits);
+            bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        }
+        if (bad) fail("weight has NaN or infinity in row " + std::to_string(i) + "; is the model file damaged?");
     }
     const ReleaseIfLong release(weight.rows * weight.columns);
     return pack(e, weight, format == "int8");
@@ -303,12 +308,14 @@ void bind_sample(Engine& e, nb::handle logits_, nb::handle temperature_, nb::han
         position(position_, "position"), tokens(tokens_, "tokens", Array::kWrite);
     const auto logits = logits_array.matrix<const float>("[R, V]");
     const char* why = "the rows of logits";
-    const Sampling s{temperature.vector<float>(kFloat32, logits.rows, why), top_k.vector<int32_t>(kInt32, logits.rows, why),
-                     top_p.vector<float>(kFloat32, logits.rows, why),       min_p.vector<float>(kFloat32, logits.rows, why),
-                     seed.vector<uint64_t>(kUint64, logits.rows, why),      choice.vector<uint64_t>(kUint64, logits.rows, why),
-                     position.vector<uint64_t>(kUint64, logits.rows, why)};
-    tokens.vector<int32_t>(kInt32, logits.rows, why);
-    for (int64_t i = 0; i < logits.rows; ++i)
+    const int64_t rows = logits.rows;
+    const Sampling s{
+        temperature.vector<float>(kFloat32, rows, why), top_k.vector<int32_t>(kInt32, rows, why),
+        top_p.vector<float>(kFloat32, rows, why),       min_p.vector<float>(kFloat32, rows, why),
+        seed.vector<uint64_t>(kUint64, rows, why),      choice.vector<uint64_t>(kUint64, rows, why),
+        position.vector<uint64_t>(kUint64, rows, why)};
+    tokens.vector<int32_t>(kInt32, rows, why);
+    for (int64_t i = 0; i < rows; ++i)
         if (!(s.temperature[i] >= 0))
             fail("temperature[" + std::to_string(i) + "] is " + std::to_string(s.temperature[i]) + ", not 0 or more");
     int64_t bad;

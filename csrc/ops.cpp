@@ -60,12 +60,13 @@ void pack_float_panel(const Matrix<const float>& weight, int64_t panel, float* t
 
 // Quantises one output's group of weights: absmax / 63, rounded half to even.
 float pack_group(const float* from, int64_t count, uint8_t* to) {
+    constexpr float kShifter = 12582912.0f;  // 1.5 * 2**23: adding it rounds to an integer
     float largest = 0;
     for (int64_t k = 0; k < count; ++k) largest = std::max(largest, std::fabs(from[k]));
     if (largest < 1e-30f) largest = 0;
     const float inverse = largest > 0 ? 63.0f / largest : 0.0f;
     for (int64_t k = 0; k < kGroup; ++k) {
-        const float rounded = k < count ? std::nearbyintf(from[k] * inverse) : 0.0f;
+        const float rounded = k < count ? (from[k] * inverse + kShifter) - kShifter : 0.0f;
         to[k / 4 * kPanel * 4 + k % 4] = static_cast<uint8_t>(static_cast<int>(rounded) + kWeightOffset);
     }
     return largest / 63.0f;

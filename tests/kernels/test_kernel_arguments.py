@@ -122,9 +122,7 @@ def test_rotary_write_names_what_is_wrong(backend: CpuBackend, changes: dict[str
 
 def test_linear_names_what_is_wrong(backend: CpuBackend) -> None:
     weight = backend.pack_linear(np.ones((5, 6), np.float32), "int8")
-    with pytest.raises(
-        ValueError, match=r"x must have 6 in dimension 1 \(the weight's inputs\), got float32 \[2, 7\]"
-    ):
+    with pytest.raises(ValueError, match=r"x must have 6 in dimension 1 \(the weight's inputs\), got float32 \[2, 7\]"):
         backend.linear(zeros(2, 7), weight, zeros(2, 5))
     with pytest.raises(ValueError, match=r"out must have 2 in dimension 0 \(the rows of x\)"):
         backend.linear(zeros(2, 6), weight, zeros(3, 5))

@@ -212,9 +212,7 @@ def attend_with_partitions_from_the_chunk(text: Text, cuts: list[int]) -> F32:
         for row in range(begin, end):
             q = text.q[row].reshape(text.k.shape[1], -1, text.q.shape[2]) * scale
             edges_of_row = [*partitions(0, begin), *partitions(begin, row + 1)]
-            parts = [
-                attend_part(q, keys[:, :, left:right], values[:, left:right]) for left, right in edges_of_row
-            ]
+            parts = [attend_part(q, keys[:, :, left:right], values[:, left:right]) for left, right in edges_of_row]
             rows.append(merge_parts(parts).reshape(text.q.shape[1:]))
     return np.stack(rows)
 

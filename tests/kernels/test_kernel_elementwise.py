@@ -109,6 +109,18 @@ def test_rotary_write_agrees_with_the_reference(
     )
 
 
+def test_bfloat16_stores_round_ties_to_even_and_keep_nan(backend: CpuBackend) -> None:
+    """Values whose dropped half is exactly a half, just below, just above, all ones, and NaN with only low bits."""
+    bits = [0x3F818000, 0x3F808000, 0x3F807FFF, 0x3F808001, 0x7F7FFFFF, 0xFF800001, 0x7F800000, 0x80000000]
+    qkv = np.zeros((1, 24), np.uint32).view(np.float32)
+    qkv.view(np.uint32)[0, 16:] = bits
+    store = empty_store(Heads(1, 1, 8), 1, 8, "bfloat16", fill=0)
+    zero, slots = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    backend.rotary_write(qkv, zero, np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32), 1, slots, store)
+    rounded = [0x3F82, 0x3F80, 0x3F80, 0x3F81, 0x7F80, 0xFFC0, 0x7F80, 0x8000]
+    assert store.values[0, 0, 0].tolist() == rounded
+
+
 def test_rotary_of_the_reference_is_the_rotation_of_pairs() -> None:
     """Dimension i and i + rotary/2 form a complex number that is multiplied by e**(i angle)."""
     rng = np.random.default_rng(3)

@@ -33,10 +33,7 @@ def test_philox_gives_the_known_answers_of_random123(
 
 def test_uniform_is_the_53_bit_number_of_the_first_two_words() -> None:
     words = philox4x32((5, 3, 0, 0), (0x89ABCDEF, 0x01234567))
-    assert (
-        uniform(0x0123456789ABCDEF, choice=3, position=5)
-        == ((words[0] >> 5) * 2**26 + (words[1] >> 6)) / 2**53
-    )
+    assert uniform(0x0123456789ABCDEF, choice=3, position=5) == ((words[0] >> 5) * 2**26 + (words[1] >> 6)) / 2**53
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=64))

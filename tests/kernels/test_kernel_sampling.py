@@ -79,9 +79,7 @@ def test_sampling_agrees_with_the_reference(
 def test_frequencies_follow_the_exact_distribution(isa: str, options: dict[str, float]) -> None:
     """Chi-square of 20000 draws with a fixed seed; the bound is the mean plus five deviations."""
     row = normal(np.random.default_rng(4), 24)
-    exact = token_probabilities(
-        row, **{"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, **options}
-    )  # type: ignore[arg-type]  # top_k is an int
+    exact = token_probabilities(row, **{"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, **options})  # type: ignore[arg-type]  # top_k is an int
     exact /= exact.sum()
     counts = np.bincount(draws(cpu(isa, 2), row, 20000, **options), minlength=24)
     assert (counts[exact == 0] == 0).all()

@@ -1,0 +1,58 @@
+// Arithmetic over eight lanes that both instruction sets share. See kernels_impl.h.
+
+constexpr float kInfinity = __builtin_inff();
+
+inline F8 larger(F8 a, F8 b) { return a > b ? a : b; }
+
+// exp to about 1e-7 relative (Cephes' polynomial); 0 below -87.3, and NaN for NaN. exp8(0) is exactly 1.
+inline F8 exp8(F8 x) {
+    const F8 shifter = splat(12582912.0f);  // 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
+    const F8 clipped = x > 88.0f ? splat(88.0f) : x;
+    const F8 shifted = fma(clipped, splat(1.44269504088896341f), shifter);
+    const F8 n = shifted - shifter;
+    F8 r = fma(n, splat(-0.693359375f), clipped);
+    r = fma(n, splat(2.12194440e-4f), r);
+    F8 p = splat(1.9875691500e-4f);
+    p = fma(p, r, splat(1.3981999507e-3f));
+    p = fma(p, r, splat(8.3334519073e-3f));
+    p = fma(p, r, splat(4.1665795894e-2f));
+    p = fma(p, r, splat(1.6666665459e-1f));
+    p = fma(p, r, splat(5.0000001201e-1f));
+    const F8 result = fma(p * r, r, r + 1.0f);
+    const I8 power = ((I8)shifted << 23) + (127 << 23);
+    return x < -87.3f ? splat(0.0f) : result * (F8)power;
+}
+
+inline float exp1(float x) { return exp8(splat(x))[0]; }
+
+inline float sum_lanes(F8 x) {
+    float v[kLanes];
+    store(v, x);
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+inline float largest_lane(F8 x) {
+    float v[kLanes];
+    store(v, x);
+    float best = v[0];
+    for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
+    return best;
+}
+
+// Eight values of which only the first `count` exist; the others are `fill`.
+inline F8 load_some(const float* p, int64_t count, float fill) {
+    float v[kLanes] = {fill, fill, fill, fill, fill, fill, fill, fill};
+    std::memcpy(v, p, count * sizeof(float));
+    return load(v);
+}
+
+inline void store_some(float* p, F8 x, int64_t count) {
+    float v[kLanes];
+    store(v, x);
+    std::memcpy(p, v, count * sizeof(float));
+}
+
+template <class T>
+inline void prefetch(const T* p) {
+    __builtin_prefetch(p, 0, 3);
+}
