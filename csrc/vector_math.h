@@ -1,5 +1,7 @@
 // Arithmetic over eight lanes that both instruction sets share. See kernels_impl.h.
 
+typedef uint32_t U8 __attribute__((vector_size(32)));
+
 constexpr float kInfinity = __builtin_inff();
 
 inline F8 larger(F8 a, F8 b) { return a > b ? a : b; }
@@ -19,7 +21,7 @@ inline F8 exp8(F8 x) {
     p = fma(p, r, splat(1.6666665459e-1f));
     p = fma(p, r, splat(5.0000001201e-1f));
     const F8 result = fma(p * r, r, r + 1.0f);
-    const I8 power = ((I8)shifted << 23) + (127 << 23);
+    const U8 power = ((U8)shifted << 23) + (127u << 23);  // of 2; wraps only where the result is not used
     return x < -87.3f ? splat(0.0f) : result * (F8)power;
 }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import REFERENCE, cpu, normal, same_bits
+from numpy.typing import NDArray
 
 from pageinn.kernels.backend import F32, Backend, SampleParams
 from pageinn.kernels.cpu import CpuBackend
@@ -32,6 +35,11 @@ def params(
         np.full(rows, choice, np.uint64),
         np.arange(rows, dtype=np.uint64),
     )
+
+
+def rows_of(options: SampleParams, rows: slice | NDArray[np.int64]) -> SampleParams:
+    each: Any = (values[rows] for values in options)
+    return SampleParams(*each)
 
 
 def draws(backend: Backend, row: F32, count: int, **options: float) -> np.ndarray:
@@ -61,7 +69,7 @@ def test_sampling_agrees_with_the_reference(
     assert ours.dtype == np.int32
     assert same_bits(ours, REFERENCE.sample(logits, options))
     one = int(rng.integers(8))
-    alone = SampleParams(*(each[one : one + 1] for each in options))
+    alone = rows_of(options, slice(one, one + 1))
     assert same_bits(ours[one : one + 1], cpu(isa, 1).sample(logits[one : one + 1], alone))
 
 
@@ -124,7 +132,7 @@ def test_a_draw_depends_on_seed_choice_and_position_only(backend: CpuBackend) ->
     base = draws(backend, row, 64, seed=2**63 + 5)
     logits = np.tile(row, (64, 1))
     order = np.random.default_rng(0).permutation(64)
-    shuffled = SampleParams(*(each[order] for each in params(64, seed=2**63 + 5)))
+    shuffled = rows_of(params(64, seed=2**63 + 5), order)
     assert (backend.sample(logits, shuffled) == base[order]).all()
     assert (draws(backend, row, 64, seed=2**63 + 6) != base).any()
     assert (draws(backend, row, 64, seed=2**63 + 5, choice=1) != base).any()
