@@ -12,7 +12,7 @@ from pageinn.engine.default_model import default_model
 from pageinn.engine.executor import Executor
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.memory.manager import MemoryManager
+from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.model.llama import LlamaModel
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
@@ -79,10 +79,30 @@ class Engine:
         self.tokenizer = Tokenizer(model.tokenizer)
         self.template = ChatTemplate.of(model.tokenizer)
         limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
-        scheduler = Scheduler(limits, MemoryManager(blocks, config.block_size, config.prefix_cache))
+        scheduler = Scheduler(limits, MemoryManager(blocks, config.block_size, PrefixCache(config.prefix_cache)))
         executor = Executor(model, store, backend, config.max_num_seqs, self.max_model_len)
         self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic)
         self._requests = 0
+
+    @property
+    def cache_config(self) -> dict[str, str]:
+        """How the cache is set up, as labels."""
+        return {
+            "cache_dtype": self.config.store_dtype,
+            "prefix_cache": str(self.config.prefix_cache),
+            "kv_cache_memory_bytes": str(self.cache_bytes),
+        }
+
+    @property
+    def description(self) -> str:
+        """What is served and with what, for a person to read."""
+        slots = self.num_blocks * self.config.block_size
+        return (
+            f"{self.model_name}, weights {self.config.quantization}, up to {self.max_model_len} tokens, "
+            f"{self.threads} threads\n"
+            f"KV cache: {self.num_blocks} blocks of {self.config.block_size} tokens ({slots} tokens, "
+            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}), prefix cache {self.config.prefix_cache}"
+        )
 
     def generate(
         self,
