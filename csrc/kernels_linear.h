@@ -47,7 +47,8 @@ inline void write_outputs(const OutRows& out, int64_t row, int64_t panel, int64_
     }
 }
 
-// Weights that are read once per step come from memory: so far ahead, the wait for them is hidden.
+// Weights that are read once per step come from memory: so far ahead, the wait for them is hidden. A single row
+// computes so little that the hardware's own prefetching does better.
 constexpr int kAhead = 4096;
 
 template <int R>
@@ -62,7 +63,7 @@ void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
         I8 exact[R][2];
         for (int r = 0; r < R; ++r) exact[r][0] = exact[r][1] = splat_int(x.starts[(row + r) * w.groups + g]);
         for (int k = 0; k < kGroup; k += 4) {
-            prefetch(bytes + k * kPanel + kAhead);
+            if (R > 1) prefetch(bytes + k * kPanel + kAhead);
             for (int r = 0; r < R; ++r) {
                 const auto four = splat_bytes(integers + r * width + k);
                 exact[r][0] = dot(exact[r][0], bytes + k * kPanel, four);
