@@ -108,7 +108,7 @@ def test_completions(data: dict, message: str) -> None:
             {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
             "field 'messages[0].content.text' is missing",
         ),
-        ({"messages": [{**HI[0], "tool_calls": []}]}, "field 'messages[0].tool_calls' is not supported"),
+        ({"messages": [{**HI[0], "tool_calls": [{}]}]}, "field 'messages[0].tool_calls' is not supported"),
         ({"messages": HI, "logprobs": 3}, "logprobs: input should be a valid boolean, not 3"),
         ({"messages": HI, "top_logprobs": 3}, "top_logprobs needs logprobs: true"),
         ({"messages": HI, "max_tokens": 3, "max_completion_tokens": 4}, "max_tokens and max_completion_tokens"),
@@ -140,6 +140,12 @@ def test_fields_without_effect_and_neutral_values_are_accepted() -> None:
     }
     request = CompletionRequest.model_validate({"prompt": "a", **silent})
     assert (request.temperature, request.stop) == (1.0, ())
+
+
+def test_a_message_may_come_back_as_it_was_answered() -> None:
+    message = {"role": "assistant", "content": "a", "refusal": None, "tool_calls": None, "annotations": []}
+    (read,) = ChatRequest.model_validate({"messages": [message]}).messages
+    assert read.model_dump(exclude_none=True) == {"role": "assistant", "content": "a"}
 
 
 def test_prompts_become_a_list() -> None:

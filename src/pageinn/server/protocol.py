@@ -5,7 +5,7 @@ Types are strict, nothing is coerced, a field that is not here is refused by its
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -15,37 +15,27 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_LOGPROBS = 20
 
-#: Fields of OpenAI's that are not supported, and the values that ask for nothing; any other is refused.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "best_of": (1, None),
-    "echo": (False, None),
-    "frequency_penalty": (0, 0.0, None),
-    "logit_bias": ({}, None),
-    "presence_penalty": (0, 0.0, None),
-    "response_format": ({"type": "text"}, None),
-    "suffix": (None,),
-    "tool_choice": ("none", None),
-    "tools": ([], None),
-}
-
 Prompt = str | list[int]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
+    #: Fields of OpenAI's that are not supported, and the values that ask for nothing; any other is refused.
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
     @model_validator(mode="before")
     @classmethod
     def _without_the_empty(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return {name: value for name, value in data.items() if not _says_nothing(name, value, cls)}
+        return {name: value for name, value in data.items() if not cls._says_nothing(name, value)}
 
-
-def _says_nothing(name: str, value: Any, model: type[BaseModel]) -> bool:
-    if name in model.model_fields:
-        return value is None
-    return any(type(value) is type(neutral) and value == neutral for neutral in _NEUTRAL.get(name, ()))
+    @classmethod
+    def _says_nothing(cls, name: str, value: Any) -> bool:
+        if name in cls.model_fields:
+            return value is None
+        return any(type(value) is type(other) and value == other for other in cls.neutral.get(name, ()))
 
 
 class StreamOptions(_Strict):
@@ -56,6 +46,18 @@ class StreamOptions(_Strict):
 
 class SamplingRequest(_Strict):
     """What completions and chat have in common."""
+
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "best_of": (1, None),
+        "echo": (False, None),
+        "frequency_penalty": (0, 0.0, None),
+        "logit_bias": ({}, None),
+        "presence_penalty": (0, 0.0, None),
+        "response_format": ({"type": "text"}, None),
+        "suffix": (None,),
+        "tool_choice": ("none", None),
+        "tools": ([], None),
+    }
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
@@ -130,6 +132,15 @@ class TextPart(_Strict):
 
 class Message(_Strict):
     """One turn of a conversation."""
+
+    #: What clients send back of an answer's message that had none of these.
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "annotations": ([], None),
+        "audio": (None,),
+        "function_call": (None,),
+        "refusal": (None,),
+        "tool_calls": ([], None),
+    }
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[Any, Field(json_schema_extra={"description": "text, or a list of text parts"})]
