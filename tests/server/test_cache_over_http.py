@@ -75,7 +75,8 @@ def test_a_reset_says_what_it_did(server, comes_true) -> None:
     assert cached(server, "F6. " + PREFIX) == 0
     body = {"prompt": "F6 runs. " + PREFIX, "max_tokens": 400, "ignore_eos": True, "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body) as got:
-        next(got.iter_lines())
+        lines = got.iter_lines()  # kept, for its end would close the stream
+        next(lines)
         report = server.http.post("/reset_prefix_cache").json()
         assert report["blocks_freed"] > 0
         assert report["blocks_in_use"] > 0

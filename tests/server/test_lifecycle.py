@@ -51,7 +51,8 @@ def test_a_second_signal_does_not_wait(start_server) -> None:
     server = start_server("--kv-cache-memory-bytes", "64MiB")
     body = {"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": True, "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body) as got:
-        next(got.iter_lines())
+        lines = got.iter_lines()  # kept, for its end would close the stream
+        next(lines)
         server.process.send_signal(signal.SIGINT)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=10) == 1
