@@ -1,4 +1,4 @@
-// The innermost functions with AVX2 and FMA. Only this file is compiled for them, and it is entered only where the
+// The innermost functions with AVX2, FMA and F16C. Only this file is compiled for them, and it is entered only where the
 // processor has them. It must therefore define nothing with external linkage but avx2_kernels(): an inline function
 // that both this file and a portable one emit would be merged by the linker, and crash an older processor.
 #include "kernels.h"
@@ -19,7 +19,11 @@ inline I8 splat_int(int32_t x) { return (I8)_mm256_set1_epi32(x); }
 
 inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
 
-inline F8 load(const uint16_t* p) {
+inline F8 load(const Float16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline float widen(Float16 x) { return _cvtsh_ss(x.bits); }
+inline Float16 narrow(float x) { return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)}; }
+
+inline F8 load(const Bfloat16* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }

@@ -11,6 +11,10 @@
 #include <stdexcept>
 #include <string>
 
+#ifdef PAGEINN_AVX2
+#include <cpuid.h>
+#endif
+
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -23,7 +27,7 @@ struct DType {
     const char* codes;  // buffer format characters
     int bytes;
 };
-constexpr DType kFloat32{"float32", "f", 4}, kUint16{"uint16", "H", 2}, kInt32{"int32", "il", 4},
+constexpr DType kFloat32{"float32", "f", 4}, kFloat16{"float16", "e", 2}, kUint16{"uint16", "H", 2}, kInt32{"int32", "il", 4},
     kInt64{"int64", "lq", 8}, kUint64{"uint64", "LQ", 8};
 
 [[noreturn]] void fail(const std::string& text) { throw nb::value_error(text.c_str()); }
@@ -104,7 +108,7 @@ public:
 
     std::string describe() const {
         std::string text;
-        for (const DType& type : {kFloat32, kUint16, kInt32, kInt64, kUint64})
+        for (const DType& type : {kFloat32, kFloat16, kUint16, kInt32, kInt64, kUint64})
             if (is(type)) text = type.name;
         if (text.empty()) text = std::string("format ") + view_.format;
         text += " [";
@@ -124,11 +128,15 @@ void expect_range(const char* name, int64_t index, int64_t value, int64_t low, i
 }
 
 Store checked_store(const Array& keys, const Array& values) {
-    const bool bfloat16 = keys.is(kUint16);
-    const DType& type = bfloat16 ? kUint16 : kFloat32;
-    keys.expect(type, 4, "[blocks, G, D, B] (or uint16 for bfloat16)");
+    const StoreType store_type = keys.is(kUint16)    ? StoreType::kBfloat16
+                                 : keys.is(kFloat16) ? StoreType::kFloat16
+                                                     : StoreType::kFloat32;
+    const DType& type = store_type == StoreType::kBfloat16  ? kUint16
+                        : store_type == StoreType::kFloat16 ? kFloat16
+                                                            : kFloat32;
+    keys.expect(type, 4, "(or float16, or uint16 for bfloat16) [blocks, G, D, B]");
     values.expect(type, 4, "[blocks, G, B, D], the type of the keys");
-    const Store s{keys.data<void>(), values.data<void>(), bfloat16, keys.dim(0), keys.dim(1), keys.dim(2), keys.dim(3)};
+    const Store s{keys.data<void>(), values.data<void>(), store_type, keys.dim(0), keys.dim(1), keys.dim(2), keys.dim(3)};
     values.expect_dim(0, s.blocks, "the blocks of the keys");
     values.expect_dim(1, s.heads, "the heads of the keys");
     values.expect_dim(2, s.block_size, "the block size of the keys");
@@ -354,12 +362,20 @@ void bind_log_probs(Engine& e, nb::handle logits_, nb::handle tokens_, nb::handl
     expect_good(bad);
 }
 
+#ifdef PAGEINN_AVX2
+// Compilers differ in whether __builtin_cpu_supports knows this one.
+bool has_f16c() {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 const Kernels& kernels_for(const std::string& isa) {
     if (isa == "portable") return portable_kernels();
 #ifdef PAGEINN_AVX2
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     if (isa == "avx2") {
-        if (!has_avx2) fail("isa 'avx2': this processor lacks AVX2 or FMA; use 'portable' or 'auto'");
+        if (!has_avx2) fail("isa 'avx2': this processor lacks AVX2, FMA or F16C; use 'portable' or 'auto'");
         return avx2_kernels();
     }
     if (isa == "auto" && has_avx2) return avx2_kernels();

@@ -52,11 +52,20 @@ struct Range {
     int64_t end;
 };
 
+// Elements of a store. Both are read as the float32 they stand for; writing rounds to nearest even.
+struct Bfloat16 {
+    uint16_t bits;
+};
+struct Float16 {
+    uint16_t bits;
+};
+enum class StoreType { kFloat32, kBfloat16, kFloat16 };
+
 // One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size].
 struct Store {
     void* keys;
     void* values;
-    bool bfloat16;
+    StoreType type;
     int64_t blocks;
     int64_t heads;
     int64_t size;

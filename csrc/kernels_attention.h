@@ -80,8 +80,8 @@ inline void add_values(const T* values, const T* ahead, int64_t size, int keys, 
 }
 
 inline float widen(float x) { return x; }
-inline float widen(uint16_t x) {
-    const uint32_t bits = static_cast<uint32_t>(x) << 16;
+inline float widen(Bfloat16 x) {
+    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
     float wide;
     std::memcpy(&wide, &bits, sizeof wide);
     return wide;
@@ -158,10 +158,10 @@ void attend_store(const TilePart& t, const Softmax& out) {
 }
 
 void attend(const TilePart& t, const Softmax& out) {
-    if (t.store->bfloat16) {
-        attend_store<uint16_t>(t, out);
-    } else {
-        attend_store<float>(t, out);
+    switch (t.store->type) {
+        case StoreType::kFloat32: attend_store<float>(t, out); break;
+        case StoreType::kBfloat16: attend_store<Bfloat16>(t, out); break;
+        case StoreType::kFloat16: attend_store<Float16>(t, out); break;
     }
 }
 

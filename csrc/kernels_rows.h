@@ -32,12 +32,14 @@ void silu_mul_row(const float* gate, const float* up, int64_t size, float* out) 
 
 inline void put(float* to, float x) { *to = x; }
 
-inline void put(uint16_t* to, float x) {
+inline void put(Float16* to, float x) { *to = narrow(x); }
+
+inline void put(Bfloat16* to, float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
     const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
     // Half of what the dropped bits can hold, less one when the kept part is even: ties go to even.
-    *to = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    to->bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
 template <class T>
@@ -64,10 +66,10 @@ void rotary_row(const RotaryRow& row, const Store& s) {
     if (row.slot < 0) return;
     const float* keys = row.qkv + row.heads * s.size;
     const float* values = keys + s.heads * s.size;
-    if (s.bfloat16) {
-        write_slot<uint16_t>(keys, values, row.slot, s);
-    } else {
-        write_slot<float>(keys, values, row.slot, s);
+    switch (s.type) {
+        case StoreType::kFloat32: write_slot<float>(keys, values, row.slot, s); break;
+        case StoreType::kBfloat16: write_slot<Bfloat16>(keys, values, row.slot, s); break;
+        case StoreType::kFloat16: write_slot<Float16>(keys, values, row.slot, s); break;
     }
 }
 

@@ -192,7 +192,7 @@ void silu_mul(Engine& e, const Matrix<const float>& gate_up, const Matrix<float>
 }
 
 void copy_blocks(const Store& s, const int32_t* pairs, int64_t count) {
-    const int64_t bytes = s.heads * s.size * s.block_size * (s.bfloat16 ? 2 : 4);
+    const int64_t bytes = s.heads * s.size * s.block_size * (s.type == StoreType::kFloat32 ? 4 : 2);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t from = pairs[2 * i] * bytes, to = pairs[2 * i + 1] * bytes;
         std::memmove(static_cast<char*>(s.keys) + to, static_cast<char*>(s.keys) + from, bytes);

@@ -19,9 +19,62 @@ inline F8 load(const float* p) {
     return x;
 }
 
-inline F8 load(const uint16_t* p) {
+// A float16's exponent is moved to float32's bias by an addition; what a subnormal one lacks is a subtraction away.
+inline float widen(Float16 x) {
+    constexpr uint32_t kExponent = 0x7c00u << 13;
+    const uint32_t sign = (x.bits & 0x8000u) << 16;
+    uint32_t bits = (x.bits & 0x7fffu) << 13;
+    const uint32_t exponent = bits & kExponent;
+    bits += (127u - 15u) << 23;
+    if (exponent == kExponent) {  // infinity, or NaN, which becomes a quiet one
+        bits += (128u - 16u) << 23;
+        if (x.bits & 0x3ffu) bits |= 0x400000u;
+    } else if (exponent == 0) {
+        const float least = 6.103515625e-05f;  // 2**-14
+        bits += 1u << 23;
+        float value;
+        std::memcpy(&value, &bits, sizeof value);
+        value -= least;
+        std::memcpy(&bits, &value, sizeof bits);
+    }
+    bits |= sign;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Round to nearest even, beyond the largest to infinity, NaN to a quiet NaN: bit for bit what the instruction does.
+inline Float16 narrow(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    bits &= 0x7fffffffu;
+    uint32_t half;
+    if (bits > 0x7f800000u) {
+        half = 0x7e00u | ((bits >> 13) & 0x3ffu);
+    } else if (bits >= 0x47800000u) {  // 2**16; what is less may still round up to infinity
+        half = 0x7c00u;
+    } else if (bits < 0x38800000u) {  // 2**-14: adding 1/2 leaves a subnormal's bits, rounded, in the low end
+        float value;
+        std::memcpy(&value, &bits, sizeof value);
+        value += 0.5f;
+        std::memcpy(&half, &value, sizeof half);
+        half -= 0x3f000000u;
+    } else {
+        half = (bits + 0xfffu + ((bits >> 13) & 1u) - (112u << 23)) >> 13;
+    }
+    return {static_cast<uint16_t>(half | sign)};
+}
+
+inline F8 load(const Float16* p) {
+    F8 x = {};
+    for (int i = 0; i < kLanes; ++i) x[i] = widen(p[i]);
+    return x;
+}
+
+inline F8 load(const Bfloat16* p) {
     I8 bits = {};
-    for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i]) << 16);
+    for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i].bits) << 16);
     return (F8)bits;
 }
 

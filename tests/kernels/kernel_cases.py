@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pageinn.kernels import bfloat16
+from pageinn.kernels import slots
 from pageinn.kernels.backend import F32, I32, Backend, LayerStore
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.kernels.reference import ReferenceBackend
+from pageinn.store.kv_store import STORE_DTYPES
 
+DTYPES = list(STORE_DTYPES)
 REFERENCE = ReferenceBackend()
 EPSILON = 2.0**-24  # unit roundoff of float32
 
@@ -63,8 +65,8 @@ def empty_store(heads: Heads, blocks: int, block_size: int, dtype: str, fill: fl
     """A store full of `fill`: by default poison that any slot read by mistake would spread."""
     keys = np.full((blocks, heads.kv, heads.size, block_size), fill, np.float32)
     values = np.full((blocks, heads.kv, block_size, heads.size), fill, np.float32)
-    raw = np.dtype(np.uint16 if dtype == "bfloat16" else np.float32)
-    return LayerStore(bfloat16.float32_to_store(keys, raw), bfloat16.float32_to_store(values, raw))
+    raw = np.dtype(STORE_DTYPES[dtype])
+    return LayerStore(slots.from_float32(keys, raw), slots.from_float32(values, raw))
 
 
 def lay_out(store: LayerStore, text: Text, table: I32) -> None:
@@ -72,8 +74,8 @@ def lay_out(store: LayerStore, text: Text, table: I32) -> None:
     block_size = store.keys.shape[3]
     for token, (key, value) in enumerate(zip(text.k, text.v, strict=True)):
         block, offset = table[token // block_size], token % block_size
-        store.keys[block, :, :, offset] = bfloat16.float32_to_store(key, store.keys.dtype)
-        store.values[block, :, offset] = bfloat16.float32_to_store(value, store.values.dtype)
+        store.keys[block, :, :, offset] = slots.from_float32(key, store.keys.dtype)
+        store.values[block, :, offset] = slots.from_float32(value, store.values.dtype)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_good_attention_arguments_are_good(backend: CpuBackend) -> None:
         ),
         (
             {"store": LayerStore(zeros(5, 2, 16, 8, dtype=np.float16), zeros(5, 2, 8, 16))},
-            "store.keys must be float32",
+            r"store.values must be float16 \[blocks, G, B, D\], the type of the keys, got float32",
         ),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
+    DTYPES,
     REFERENCE,
     Heads,
     Rows,
@@ -26,7 +27,6 @@ from kernel_cases import (
 from pageinn.kernels.backend import F32, PARTITION
 from pageinn.kernels.reference import attend_part, merge_parts, partitions
 
-DTYPES = ["float32", "bfloat16"]
 # Inputs are unit normal, so outputs are at most about 4. Scores of at most 128 products err by some 1e-5
 # (absolute), which the exponential turns into a relative error of the weights; roundings of the sums are
 # smaller.
@@ -53,8 +53,7 @@ def test_the_reference_agrees_with_torch(dtype: str) -> None:
     table = table_for(rng, 600, 16, 60)
     lay_out(store, text, table)
     q, k, v = (torch.from_numpy(each).transpose(0, 1) for each in (text.q, text.k, text.v))
-    if dtype == "bfloat16":
-        k, v = k.bfloat16().float(), v.bfloat16().float()
+    k, v = (each.to(getattr(torch, dtype)).float() for each in (k, v))
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     ours = attend(REFERENCE, store, [Rows(text, table, 0, 600)])[0]
     assert np.abs(ours - theirs.transpose(0, 1).numpy()).max() < TOLERANCE

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import EPSILON, REFERENCE, Heads, cpu, empty_store, normal, same_bits
+from kernel_cases import DTYPES, EPSILON, REFERENCE, Heads, cpu, empty_store, normal, same_bits
 
 from pageinn.kernels.backend import Backend, LayerStore
 from pageinn.kernels.cpu import CpuBackend
@@ -69,7 +69,7 @@ def test_silu_mul_at_the_edges(backend: CpuBackend) -> None:
     np.testing.assert_allclose(out[0, 1:7], reference[0, 1:7], rtol=1e-6, atol=1e-34)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=25, deadline=None)
 @given(
     seed=seeds,
@@ -121,6 +121,38 @@ def test_bfloat16_stores_round_ties_to_even_and_keep_nan(backend: CpuBackend) ->
     assert store.values[0, 0, 0].tolist() == rounded
 
 
+@settings(max_examples=25, deadline=None)
+@given(bits=st.lists(st.integers(0, 2**32 - 1), min_size=64, max_size=64), exponent=st.integers(95, 150))
+def test_float16_stores_round_as_torch_does(isa: str, bits: list[int], exponent: int) -> None:
+    """Any float32 at all, and as many around float16's subnormals, ties and overflow; both backends, bit for bit."""
+    anything = np.array(bits, np.uint32)
+    # A few leading mantissa bits and zeros after them: ties are common.
+    near = (anything & 0x80000000) | np.uint32(exponent << 23) | (anything & 0x7FF800)
+    values = np.concatenate([anything, near, near - 1, near + 1]).view(np.float32)
+    qkv = np.concatenate([np.zeros((len(values) // 8, 16), np.float32), values.reshape(-1, 8)], axis=1)
+    ones, zeros = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+    positions, slots = np.zeros(len(qkv), np.int32), np.arange(len(qkv), dtype=np.int64)
+    expected = torch.from_numpy(values).half().numpy().view(np.uint16)
+    for backend in (cpu(isa, 1), REFERENCE):
+        store = empty_store(Heads(1, 1, 8), len(qkv) // 8, 8, "float16", fill=0)
+        backend.rotary_write(qkv.copy(), positions, ones, zeros, 1, slots, store)
+        assert same_bits(store.values.view(np.uint16).ravel(), expected)
+
+
+def test_every_float16_is_read_exactly(backend: CpuBackend) -> None:
+    """One key each, so that an output is the value itself, whole vectors and their tails; infinities and NaN too."""
+    every = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(np.float16)
+    for size in (8, 4):
+        values = np.zeros((2**16 // size, 1, 8, size), np.float16)
+        values[:, 0, 0] = every.reshape(-1, size)
+        store = LayerStore(np.zeros((len(values), 1, size, 8), np.float16), values)
+        q, out = np.zeros((len(values), 1, size), np.float32), np.empty((len(values), 1, size), np.float32)
+        tables = np.arange(len(values), dtype=np.int32)[:, None]
+        starts, contexts = np.arange(len(values) + 1, dtype=np.int32), np.ones(len(values), np.int32)
+        backend.attention(q, store, tables, starts, contexts, 1.0, out)
+        np.testing.assert_array_equal(out.ravel(), every.astype(np.float32))
+
+
 def test_rotary_of_the_reference_is_the_rotation_of_pairs() -> None:
     """Dimension i and i + rotary/2 form a complex number that is multiplied by e**(i angle)."""
     rng = np.random.default_rng(3)
@@ -138,12 +170,12 @@ def test_rotary_of_the_reference_is_the_rotation_of_pairs() -> None:
     assert np.isnan(store.keys).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_blocks_are_copied_in_order(isa: str, dtype: str) -> None:
     """A chain: a block that was a destination may be the next source; copying to itself is harmless."""
     rng = np.random.default_rng(1)
     store = empty_store(Heads(2, 2, 4), 6, 8, dtype)
-    bits = np.uint16 if dtype == "bfloat16" else np.uint32
+    bits = np.uint32 if dtype == "float32" else np.uint16
     for array in store:
         array.view(bits)[:] = rng.integers(0, 2**15, array.shape)
     copies = LayerStore(store.keys.copy(), store.values.copy())

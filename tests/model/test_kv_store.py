@@ -77,7 +77,7 @@ def test_a_pool_beyond_the_memory_is_refused_in_one_line_that_says_what_fits() -
 
 
 def test_an_unknown_dtype_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="float32 or bfloat16, not 'fp8'"):
+    with pytest.raises(ValueError, match="float32 or float16 or bfloat16, not 'fp8'"):
         small("fp8")
 
 

@@ -73,7 +73,7 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--block-size", type=_positive, metavar="N", help="tokens per block (default: 16)")
     group.add_argument(
         "--kv-cache-dtype",
-        choices=["auto", "bfloat16", "float32"],
+        choices=["auto", "bfloat16", "float16", "float32"],
         help="what keys and values are stored as (default: auto, which is bfloat16)",
     )
     group.add_argument(

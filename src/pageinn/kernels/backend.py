@@ -31,7 +31,7 @@ class LayerStore(NamedTuple):
     """One layer's key and value slots.
 
     keys: [blocks, G, D, B], so that the scores of a block's B keys are computed side by side.
-    values: [blocks, G, B, D]. Both float32, or bfloat16 as raw uint16; both C-contiguous.
+    values: [blocks, G, B, D]. Both float32, float16, or bfloat16 as raw uint16; both C-contiguous.
     """
 
     keys: NDArray[Any]
@@ -93,7 +93,7 @@ class Backend(Protocol):
 
     @property
     def store_dtypes(self) -> frozenset[str]:
-        """Names of supported store dtypes, of "float32" and "bfloat16"."""
+        """Names of supported store dtypes, of "float32", "float16" and "bfloat16"."""
         ...
 
     @property
@@ -135,7 +135,8 @@ class Backend(Protocol):
 
         qkv: [T, (H + 2G) * D], queries, then keys, then values. cos and sin: [max positions, rotary/2];
         dimension i is paired with i + rotary/2 (dimensions from `rotary` on pass through). slots: block * B
-        + offset for each row, or -1 to write nothing; no slot twice. bfloat16 is rounded to nearest even.
+        + offset for each row, or -1 to write nothing; no slot twice. bfloat16 and float16 are rounded to
+        nearest even; what float16 cannot hold becomes infinity.
         """
         ...
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,27 +19,3 @@ def from_float32(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 def to_float32(raw: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Widen raw bfloat16 of any shape to float32; exact."""
     return (np.ascontiguousarray(raw).astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def store_to_float32(slots: NDArray[Any]) -> NDArray[np.float32]:
-    """Read store contents as float32, whether they are float32 or raw bfloat16.
-
-    Raises ValueError for any other dtype.
-    """
-    if slots.dtype == np.uint16:
-        return to_float32(slots)
-    if slots.dtype == np.float32:
-        return slots
-    raise ValueError(f"a store holds float32 or bfloat16 (raw uint16), not {slots.dtype}")
-
-
-def float32_to_store(values: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Convert float32 values to what a store of this dtype (float32 or uint16) holds.
-
-    Raises ValueError for any other dtype.
-    """
-    if dtype == np.uint16:
-        return from_float32(values)
-    if dtype == np.float32:
-        return values
-    raise ValueError(f"a store holds float32 or bfloat16 (raw uint16), not {dtype}")

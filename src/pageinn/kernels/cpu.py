@@ -21,14 +21,12 @@ class CpuBackend:
     """
 
     name = "cpu"
-    store_dtypes = frozenset({"float32", "bfloat16"})
+    store_dtypes = frozenset({"float32", "float16", "bfloat16"})
     weight_formats = frozenset({"float32", "int8"})
 
     def __init__(self, threads: int | None = None, isa: str = "auto") -> None:
         if threads is None:
-            threads = (
-                len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            )
+            threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if isa == "auto":
             isa = os.environ.get("PAGEINN_ISA", "auto")
         self._engine = _cpu.Engine(threads, isa)
@@ -50,9 +48,7 @@ class CpuBackend:
     def linear(self, x: F32, weight: PackedLinear, out: F32, add: bool = False) -> None:
         """out[T, N] = x[T, K] @ weight.T, or out += that when `add`. Rows of x and out may be strided."""
         if not isinstance(weight, _cpu.PackedLinear):
-            raise ValueError(
-                f"the cpu backend cannot use a {type(weight).__name__}; pack it with pack_linear"
-            )
+            raise ValueError(f"the cpu backend cannot use a {type(weight).__name__}; pack it with pack_linear")
         self._engine.linear(x, weight, out, add)
 
     def rms_norm(self, x: F32, weight: F32, eps: float, out: F32) -> None:
@@ -95,8 +91,6 @@ class CpuBackend:
     def log_probs(self, logits: F32, tokens: I32, k: int) -> LogProbs:
         """Natural logarithms of softmax(logits) for the given tokens and for the k most likely."""
         rows = len(logits)
-        result = LogProbs(
-            np.empty(rows, np.float32), np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
-        )
+        result = LogProbs(np.empty(rows, np.float32), np.empty((rows, k), np.int32), np.empty((rows, k), np.float32))
         self._engine.log_probs(logits, tokens, *result)
         return result

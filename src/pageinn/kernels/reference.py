@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pageinn.kernels import bfloat16
+from pageinn.kernels import slots as slot_values
 from pageinn.kernels.backend import F32, I32, I64, PARTITION, LayerStore, LogProbs, PackedLinear, SampleParams
 from pageinn.kernels.philox import uniform
 from pageinn.kernels.quantise import ACTIVATION_LIMIT, WEIGHT_LIMIT, quantise_groups
@@ -67,7 +67,7 @@ class ReferenceBackend:
     """Every operation of the contract in numpy, a row at a time where a library chooses by shape."""
 
     name = "reference"
-    store_dtypes = frozenset({"float32", "bfloat16"})
+    store_dtypes = frozenset({"float32", "float16", "bfloat16"})
     weight_formats = frozenset({"float32", "int8"})
 
     def pack_linear(self, weight: F32, weight_format: str) -> PackedLinear:
@@ -83,15 +83,11 @@ class ReferenceBackend:
         """out[T, N] = x[T, K] @ weight.T, or out += that when `add`."""
         if isinstance(weight, Float32Linear):
             # One matrix-vector product per row: a matrix product may choose its order by the shape.
-            result = (
-                np.stack([weight.weight @ np.ascontiguousarray(row) for row in x]) if len(x) else x[:, :0]
-            )
+            result = np.stack([weight.weight @ np.ascontiguousarray(row) for row in x]) if len(x) else x[:, :0]
         elif isinstance(weight, Int8Linear):
             result = _int8_linear(x, weight)
         else:
-            raise ValueError(
-                f"the reference backend cannot use a {type(weight).__name__}; pack it with pack_linear"
-            )
+            raise ValueError(f"the reference backend cannot use a {type(weight).__name__}; pack it with pack_linear")
         if len(x):
             out[:] = out + result if add else result
 
@@ -114,10 +110,8 @@ class ReferenceBackend:
             if slot >= 0:
                 block, offset = divmod(int(slot), block_size)
                 values = row[(num_heads + kv_heads) * size :].reshape(kv_heads, size)
-                store.keys[block, :, :, offset] = bfloat16.float32_to_store(
-                    rotated[num_heads:], store.keys.dtype
-                )
-                store.values[block, :, offset] = bfloat16.float32_to_store(values, store.values.dtype)
+                store.keys[block, :, :, offset] = slot_values.from_float32(rotated[num_heads:], store.keys.dtype)
+                store.values[block, :, offset] = slot_values.from_float32(values, store.values.dtype)
 
     def attention(
         self,
@@ -140,9 +134,7 @@ class ReferenceBackend:
             keys, values = gather(store, table, context)
             for row in range(first, last):
                 visible = context - (last - row) + 1
-                grouped = np.ascontiguousarray(q[row]).reshape(
-                    kv_heads, heads // kv_heads, size
-                ) * np.float32(scale)
+                grouped = np.ascontiguousarray(q[row]).reshape(kv_heads, heads // kv_heads, size) * np.float32(scale)
                 parts = [
                     attend_part(grouped, keys[:, :, start:end], values[:, start:end])
                     for start, end in partitions(0, visible)
@@ -201,8 +193,8 @@ class ReferenceBackend:
 
 def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
     """Read a sequence's keys [G, D, context] and values [G, context, D] back from its blocks as float32."""
-    keys = bfloat16.store_to_float32(store.keys[table])
-    values = bfloat16.store_to_float32(store.values[table])
+    keys = slot_values.to_float32(store.keys[table])
+    values = slot_values.to_float32(store.values[table])
     _, kv_heads, size, _ = keys.shape
     return (
         keys.transpose(1, 2, 0, 3).reshape(kv_heads, size, -1)[:, :, :context],
@@ -238,9 +230,7 @@ def merge_parts(parts: list[Part]) -> F32:
     return merged.output / merged.total[:, :, None]
 
 
-def token_probabilities(
-    logits: F32, temperature: float, top_k: int, top_p: float, min_p: float
-) -> NDArray[np.float64]:
+def token_probabilities(logits: F32, temperature: float, top_k: int, top_p: float, min_p: float) -> NDArray[np.float64]:
     """What `sample` draws from: unnormalised float64 [V], zero where a token is filtered out.
 
     Raises nothing; `temperature` must be above 0. The largest probability is 1.
@@ -272,6 +262,4 @@ def _int8_linear(x: F32, weight: Int8Linear) -> F32:
 def _require_finite(logits: F32) -> None:
     bad = [row for row, values in enumerate(logits) if not np.isfinite(values.max())]
     if bad:
-        raise ValueError(
-            f"logits row {bad[0]} has NaN, or no finite largest value; check the model's weights"
-        )
+        raise ValueError(f"logits row {bad[0]} has NaN, or no finite largest value; check the model's weights")

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from pageinn.kernels.backend import I32, Backend, LayerStore
 
 #: numpy's side of the store dtypes; bfloat16 is kept as raw integers.
-STORE_DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "bfloat16": np.uint16}
+STORE_DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 #: The share of the available memory that an error suggests; the rest is for activations and the server.
 SAFE_SHARE = 0.8
 
