@@ -25,9 +25,7 @@ def test_renders_what_transformers_renders(
 
     made = ChatTemplate.of(smollm2_data)
     assert made is not None
-    expected, _ = render_jinja_template(
-        [talk], chat_template=smollm2_data.chat_template, add_generation_prompt=prompt
-    )
+    expected, _ = render_jinja_template([talk], chat_template=smollm2_data.chat_template, add_generation_prompt=prompt)
     assert made.render(talk, prompt) == expected[0]
 
 

@@ -93,9 +93,7 @@ def byte_level(tokens: list[str], merges: list[str], pre: str = "gpt-2") -> Toke
 
 
 def test_begin_token_goes_in_front_once() -> None:
-    made = Tokenizer(
-        byte_level(["<s>", "a", "b"], [])._replace(token_types=[3, 1, 1], bos_id=0, add_bos=True)
-    )
+    made = Tokenizer(byte_level(["<s>", "a", "b"], [])._replace(token_types=[3, 1, 1], bos_id=0, add_bos=True))
     assert made.encode("ab") == [0, 1, 2]
     assert made.encode("ab", add_special=False) == [1, 2]
 

@@ -90,16 +90,12 @@ class Tokenizer:
 
 def _check(data: TokenizerData) -> None:
     if len(data.token_types) != len(data.tokens):
-        raise TokenizerError(
-            f"the tokenizer has {len(data.tokens)} tokens but {len(data.token_types)} token types"
-        )
+        raise TokenizerError(f"the tokenizer has {len(data.tokens)} tokens but {len(data.token_types)} token types")
     if len(set(data.tokens)) != len(data.tokens):
         raise TokenizerError("the tokenizer's vocabulary holds the same token twice")
     for name, token in (("begin", data.bos_id), ("end", data.eos_id)):
         if token is not None and not 0 <= token < len(data.tokens):
-            raise TokenizerError(
-                f"the tokenizer's {name} token {token} is outside its {len(data.tokens)} tokens"
-            )
+            raise TokenizerError(f"the tokenizer's {name} token {token} is outside its {len(data.tokens)} tokens")
 
 
 def _build(data: TokenizerData) -> BaseTokenizer:
