@@ -103,13 +103,20 @@ class PrefixTree:
         return Place(child, taken, offset + taken * block_bytes)
 
     def _descend(self, node: Node, offset: int, account: int, packed: bytes) -> Place:
-        """Follow one account's edges to the end of the match."""
-        place = Place(node, len(node.blocks), offset)
-        while (step := self._step(place.node, place.offset, account, packed)) is not None:
-            place = step
-            if place.taken < len(place.node.blocks):
+        """Follow one account's edges to the end of the match: `_step` in a loop, unrolled because prompts are deep."""
+        block_bytes = self.block_bytes
+        last = len(packed) - block_bytes
+        while offset <= last:
+            child = node.children.get(ChildKey(account, packed[offset : offset + block_bytes]))
+            if child is None:
                 break
-        return place
+            edge = child.tokens
+            if not packed.startswith(edge, offset):
+                taken = common_blocks(packed, offset, edge, 0, block_bytes)
+                return Place(child, taken, offset + taken * block_bytes)
+            node = child
+            offset += len(edge)
+        return Place(node, len(node.blocks), offset)
 
     def _partial(self, place: Place, account: Account, packed: bytes) -> Partial | None:
         rest = packed[place.offset : place.offset + self.block_bytes]
