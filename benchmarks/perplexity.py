@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.model.llama import Batch, LlamaModel
+from pageinn.model.decoder import Batch, Decoder
+from pageinn.model.sources import open_checkpoint
 from pageinn.store.kv_store import KVStore
 from pageinn.text.tokenizer import Tokenizer
 
@@ -63,9 +64,10 @@ def joined_inputs(paths: list[Path]) -> str:
 def perplexity(path: Path, text: str, length: int, quantization: str, dtype: str) -> float:
     """exp of the mean negative log-likelihood of tokens 1 .. length - 1 given all before them."""
     began = time.perf_counter()
-    model = LlamaModel.load(path, CpuBackend(), quantization, max_tokens=CHUNK)
+    checkpoint = open_checkpoint(path)
+    model = Decoder.load(checkpoint, CpuBackend(), quantization, max_tokens=CHUNK)
     config = model.config
-    tokens = np.array(Tokenizer(model.tokenizer).encode(text)[:length], np.int32)
+    tokens = np.array(Tokenizer(checkpoint.tokenizer).encode(text)[:length], np.int32)
     if len(tokens) < 2 or len(tokens) > config.context_length:
         sys.exit(f"{len(tokens)} tokens make no window: 2 to {config.context_length} do")
     blocks = -(-len(tokens) // BLOCK)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pageinn.model.llama import Batch, LlamaModel
+from pageinn.model.decoder import Batch, Decoder
 from pageinn.store.kv_store import KVStore
 
 BLOCK = 16
 
 
-def store_for(model: LlamaModel, blocks: int, dtype: str = "float32") -> KVStore:
+def store_for(model: Decoder, blocks: int, dtype: str = "float32") -> KVStore:
     config = model.config
     return KVStore(
         layers=config.num_layers,
@@ -52,7 +52,7 @@ def batch_of(
 
 
 def logits_by_chunk(
-    model: LlamaModel, store: KVStore, tokens: Sequence[int], table: Sequence[int], chunk: int
+    model: Decoder, store: KVStore, tokens: Sequence[int], table: Sequence[int], chunk: int
 ) -> Iterator[NDArray[np.float32]]:
     """Teacher-forced logits of a sequence, [chunk, vocabulary] at a time; each holds until the next."""
     for start in range(0, len(tokens), chunk):
@@ -60,7 +60,7 @@ def logits_by_chunk(
 
 
 def all_logits(
-    model: LlamaModel, store: KVStore, tokens: Sequence[int], table: Sequence[int], chunk: int
+    model: Decoder, store: KVStore, tokens: Sequence[int], table: Sequence[int], chunk: int
 ) -> NDArray[np.float32]:
     """Teacher-forced logits of a whole sequence [T, vocabulary]."""
     return np.concatenate([logits.copy() for logits in logits_by_chunk(model, store, tokens, table, chunk)])

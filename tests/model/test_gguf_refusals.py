@@ -15,14 +15,14 @@ from tiny import write_tiny_llama
 
 from pageinn.kernels.reference import ReferenceBackend
 from pageinn.model.config import ModelError
+from pageinn.model.decoder import Decoder
 from pageinn.model.gguf_file import GGUFFile
-from pageinn.model.llama import LlamaModel
 from pageinn.model.weights import load_weights
 
 
 def refusal(path: Path) -> str:
     with pytest.raises(ModelError) as raised:
-        LlamaModel.load(path, ReferenceBackend())
+        Decoder.load(path, ReferenceBackend())
     message = str(raised.value)
     assert message.startswith(f"{path}: ")
     assert "\n" not in message
@@ -58,14 +58,13 @@ def test_other_versions_and_big_endian(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"general.architecture": "mamba"}, "'mamba' is not supported (supported: llama)"),
+        ({"general.architecture": "mamba"}, "'mamba' is not supported (supported: llama, qwen2, qwen3)"),
         (
             {"llama.rope.scaling.type": "yarn"},
-            "rotary scaling is not supported (llama.rope.scaling.type is 'yarn')",
+            "rotary scaling 'yarn' is not supported (supported: linear, llama3)",
         ),
-        ({"llama.rope.scaling.factor": 4.0}, "rotary scaling"),
-        ({"llama.rope.scale_linear": 2.0}, "linear rotary scaling"),
-        ({"llama.attention.sliding_window": 4096}, "sliding-window attention"),
+        ({"llama.rope.scaling.factor": -4.0}, "above 0"),
+        ({"llama.rope.scaling.attn_factor": 2.0}, "attention factor"),
         ({"llama.expert_count": 8}, "mixture of experts"),
         ({"llama.logit_scale": 0.5}, "scaled logits"),
         ({"llama.block_count": None}, "lacks 'llama.block_count'"),
@@ -105,7 +104,9 @@ def test_metadata_that_cannot_be_served(tmp_path: Path, metadata: dict[str, Any]
         ("output_norm.weight", None, "'output_norm.weight' is missing"),
         ("blk.0.attn_v.weight", np.zeros((64, 64), np.float32), "has shape (64, 64), not (32, 64)"),
         ("blk.0.attn_q.bias", np.zeros(64, np.float32), "a bias is not supported"),
-        ("rope_freqs.weight", np.ones(8, np.float32), "rotary scaling by frequency factors"),
+        ("rope_freqs.weight", np.ones(7, np.float32), "'rope_freqs.weight' has 7 factors, not 8"),
+        ("rope_freqs.weight", np.zeros(8, np.float32), "factors that are not above 0"),
+        ("rope_factors_long.weight", np.ones(8, np.float32), "rotary scaling 'longrope'"),
         ("blk.0.ffn_gate_exps.weight", np.zeros((2, 96, 64), np.float32), "mixture of experts"),
         ("blk.0.attn_q_norm.weight", np.zeros(16, np.float32), "normalised queries"),
         ("blk.0.surprise", np.zeros(16, np.float32), "not part of a llama model"),

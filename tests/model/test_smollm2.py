@@ -15,7 +15,8 @@ from references import default_model, hugging_face_llama
 from running import logits_by_chunk, store_for
 
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.model.llama import LlamaModel
+from pageinn.model.decoder import Decoder
+from pageinn.model.gguf_file import GGUFFile
 from pageinn.text.tokenizer import Tokenizer
 
 INPUTS = Path(__file__).parents[1] / "data" / "miniswe" / "inputs.jsonl"
@@ -52,9 +53,9 @@ def reference_logits(llama: torch.nn.Module, reference: Reference) -> Iterator[N
 @pytest.mark.filterwarnings("ignore:.*past_key_values:FutureWarning")
 def test_logits_along_6000_tokens_equal_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     """float32 weights and cache, in chunks: within 1e-3, same argmax wherever the margin exceeds 2e-3."""
-    model = LlamaModel.load(default_model(), CpuBackend(), "none", max_tokens=CHUNK)
+    model = Decoder.load(default_model(), CpuBackend(), "none", max_tokens=CHUNK)
     rows = [json.loads(line)["input"] for line in INPUTS.read_text().splitlines()]
-    prompt = Tokenizer(model.tokenizer).encode("".join(rows[-3:]))[: LENGTH - GENERATED]
+    prompt = Tokenizer(GGUFFile(default_model()).tokenizer).encode("".join(rows[-3:]))[: LENGTH - GENERATED]
     llama = hugging_face_llama(default_model())
     reference = greedy_reference(llama, prompt, GENERATED)
     assert len(reference.tokens) == LENGTH

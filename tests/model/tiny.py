@@ -132,7 +132,7 @@ def write_tiny_llama(
         **(metadata or {}),
     }
     for key, value in keys.items():
-        _add_key(writer, key, value)
+        add_key(writer, key, value)
     replaced = dict(tensors or {})
     for name, shape in tensor_shapes(layers, hidden, heads, kv_heads, ff, vocab, tied):
         if name in replaced:
@@ -155,7 +155,7 @@ def _add_matrix(writer: gguf.GGUFWriter, name: str, raw: NDArray[Any], kind: GGM
     writer.add_tensor(name, raw, raw_dtype=kind)
 
 
-def _add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+def add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -14,7 +14,8 @@ from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, Samp
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
-from pageinn.model.llama import LlamaModel
+from pageinn.model.decoder import Decoder
+from pageinn.model.sources import open_checkpoint
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.store.kv_store import KVStore, available_memory, bytes_per_block, require_memory
@@ -45,14 +46,8 @@ class Engine:
     def __init__(self, config: EngineConfig | None = None, progress: Progress | None = None) -> None:
         self.config = config = config or EngineConfig()
         backend = CpuBackend(config.threads)
-        model = LlamaModel.load(
-            config.model or default_model(),
-            backend,
-            config.quantization,
-            progress or (lambda done, total: None),
-            max_tokens=config.max_num_batched_tokens,
-        )
-        shape = model.config
+        checkpoint = open_checkpoint(config.model or default_model())
+        shape = checkpoint.config
         block_bytes = bytes_per_block(
             shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, config.store_dtype
         )
@@ -63,6 +58,16 @@ class Engine:
             )
         require_memory(blocks * block_bytes, available_memory())
         self.max_model_len = model_length(config.max_model_len, shape.context_length, blocks * config.block_size)
+        _require_within_window(self.max_model_len, shape.sliding_window)
+        self.tokenizer = Tokenizer(checkpoint.tokenizer)
+        self.template = ChatTemplate.of(checkpoint.tokenizer)
+        model = Decoder.load(
+            checkpoint,
+            backend,
+            config.quantization,
+            progress or (lambda done, total: None),
+            max_tokens=config.max_num_batched_tokens,
+        )
         store = KVStore(
             layers=shape.num_layers,
             blocks=blocks,
@@ -76,8 +81,6 @@ class Engine:
         self.num_blocks = blocks
         self.cache_bytes = store.nbytes
         self.threads = backend.threads
-        self.tokenizer = Tokenizer(model.tokenizer)
-        self.template = ChatTemplate.of(model.tokenizer)
         limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
         scheduler = Scheduler(limits, MemoryManager(blocks, config.block_size, PrefixCache(config.prefix_cache)))
         executor = Executor(model, store, backend, config.max_num_seqs, self.max_model_len)
@@ -132,6 +135,15 @@ class Engine:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         self._requests += 1
         return GenerationRequest(f"generate-{self._requests}", tuple(tokens), sampling, scope)
+
+
+def _require_within_window(length: int, window: int | None) -> None:
+    """Raise ConfigError where a sequence could outgrow the window: without that, it changes nothing."""
+    if window is not None and length > window:
+        raise ConfigError(
+            f"the model attends within a sliding window of {window} tokens, which is supported only where no "
+            f"sequence outgrows it, and sequences may reach {length}; give --max-model-len {window}, or less"
+        )
 
 
 def _joined(deltas: list[Delta]) -> Generation:

@@ -9,7 +9,7 @@ import numpy as np
 from pageinn.engine.messages import SamplingParams, TokenLogProb
 from pageinn.kernels.backend import F32, I32, Backend, SampleParams
 from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.model.llama import Batch, LlamaModel
+from pageinn.model.decoder import Batch, Decoder
 from pageinn.scheduling.plan import Plan, Work
 from pageinn.store.kv_store import KVStore
 
@@ -39,7 +39,7 @@ class StepResult(NamedTuple):
 class Executor:
     """A persistent batch: block tables and sampling parameters by seat, changed by each plan's delta."""
 
-    def __init__(self, model: LlamaModel, store: KVStore, backend: Backend, max_num_seqs: int, max_len: int) -> None:
+    def __init__(self, model: Decoder, store: KVStore, backend: Backend, max_num_seqs: int, max_len: int) -> None:
         self._model = model
         self._store = store
         self._backend = backend

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,20 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from pageinn.kernels.backend import F32
-from pageinn.model.config import ModelConfig, ModelError
+from pageinn.kernels.backend import F32, I32
+from pageinn.model.config import ModelConfig, ModelError, naming
 from pageinn.model.gguf_header import TensorInfo, read_header
 from pageinn.model.gguf_metadata import read_config, read_tokenizer
 from pageinn.text.data import TokenizerData
 
+#: The tensor in which Llama 3's rotary scaling is written, one factor per frequency.
+FREQUENCY_FACTORS = "rope_freqs.weight"
+
 
 class GGUFFile:
-    """A Llama-architecture GGUF whose header has been checked; the file stays mapped while this lives.
+    """A GGUF whose header has been checked; the file stays mapped while this lives.
 
-    config, tokenizer: what the metadata says. tensors: by name, each inside the file.
+    A `Checkpoint`. config, tokenizer: what the metadata says. tensors: by name, each inside the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,13 +38,34 @@ class GGUFFile:
         self._bytes = _map_file(path)
         with naming(path):
             header = read_header(self._bytes.data)
-            self.tensors = header.tensors
+        self.tensors: Mapping[str, TensorInfo] = header.tensors
+        factors = self._frequency_factors()
+        with naming(path):
             self.config: ModelConfig = read_config(
-                header.metadata, tied_embeddings="output.weight" not in header.tensors
+                header.metadata, tied_embeddings="output.weight" not in header.tensors, frequency_factors=factors
             )
             self.tokenizer: TokenizerData = read_tokenizer(header.metadata)
             for tensor in header.tensors.values():
                 _require_dequantisable(tensor)
+
+    @property
+    def interleaved_rotary(self) -> bool:
+        """Whether query and key rows lie in the order of Meta's original code: only in Llama's own files."""
+        return self.config.architecture == "llama"
+
+    def own_name(self, name: str) -> str:
+        """The names that this project uses are a GGUF's."""
+        return name
+
+    def _frequency_factors(self) -> tuple[float, ...]:
+        """The factors of Llama 3's rotary scaling, taken out of the table of weights."""
+        if FREQUENCY_FACTORS not in self.tensors:
+            return ()
+        with naming(self.path):
+            _require_dequantisable(self.tensors[FREQUENCY_FACTORS])
+        factors = self.tensor(FREQUENCY_FACTORS)
+        self.tensors = {name: tensor for name, tensor in self.tensors.items() if name != FREQUENCY_FACTORS}
+        return tuple(factors.ravel().tolist())
 
     def raw_rows(self, name: str) -> NDArray[np.uint8]:
         """A tensor's bytes as they lie in the file, [rows, bytes per row]; a vector is one row. A view."""
@@ -60,6 +83,10 @@ class GGUFFile:
                 raise ModelError(f"tensor {name!r} holds values that are not finite")
         return values
 
+    def rows(self, name: str, wanted: I32) -> F32:
+        """Some rows of a matrix as float32 [len(wanted), row length]. Raises IndexError for a row it lacks."""
+        return dequantise_rows(self.raw_rows(name)[wanted], self.tensors[name].type)
+
     def fingerprint(self) -> str:
         """SHA-256 of the whole file, hexadecimal: two files have one key only if they are the same model.
 
@@ -74,15 +101,6 @@ def dequantise_rows(rows: NDArray[np.uint8], kind: GGMLQuantizationType) -> F32:
     # A corrupt scale (infinity times zero) is reported by whoever checks the values, not as a warning.
     with np.errstate(all="ignore"):
         return np.asarray(dequantize(rows, kind), np.float32)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Put the file's name before the message of a ModelError from within."""
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
 
 
 def _map_file(path: Path) -> NDArray[Any]:

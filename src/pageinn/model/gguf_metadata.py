@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pageinn.model.config import ModelConfig, ModelError
+from pageinn.model.config import ROPE_SCALINGS, ModelConfig, ModelError
+from pageinn.model.config import require as _require
+from pageinn.model.config import short as _short
 from pageinn.model.gguf_header import Value
+from pageinn.model.rotary import linear_factors
 from pageinn.text.data import TokenizerData
 
-ARCHITECTURES = ("llama",)
-#: Longest context whose rotary tables are built: 4 Mi tokens.
-MAX_CONTEXT = 2**22
+#: Mistral's files call themselves llama.
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
 #: Pre-tokenizers whose models start with a beginning-of-sequence token unless the file says otherwise.
 BOS_BY_DEFAULT = ("llama3", "llama-v3", "llama-bpe")
 
@@ -27,10 +29,7 @@ class Feature(NamedTuple):
 
 #: What llama.cpp computes for these and this decoder does not.
 UNSUPPORTED = (
-    Feature("rope.scaling.type", ("none",), "rotary scaling"),
-    Feature("rope.scaling.factor", (0.0, 1.0), "rotary scaling"),
-    Feature("rope.scale_linear", (0.0, 1.0), "linear rotary scaling"),
-    Feature("attention.sliding_window", (0,), "sliding-window attention"),
+    Feature("rope.scaling.attn_factor", (0.0, 1.0), "rotary scaling with an attention factor"),
     Feature("expert_count", (0,), "mixture of experts"),
     Feature("attention.scale", (0.0,), "a custom attention scale"),
     Feature("attention.clamp_kqv", (0.0,), "clamped queries, keys and values"),
@@ -107,8 +106,10 @@ class _Metadata:
         return value
 
 
-def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> ModelConfig:
-    """The decoder's shape.
+def read_config(
+    metadata: Mapping[str, Value], *, tied_embeddings: bool, frequency_factors: Sequence[float] = ()
+) -> ModelConfig:
+    """The decoder's shape. frequency_factors: the tensor rope_freqs.weight, if the file has it.
 
     Raises ModelError, without the file's name, for a missing or impossible value, an architecture that is not
     supported, and every feature that would make this decoder compute something else than the model means.
@@ -122,12 +123,9 @@ def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> Mode
     _refuse_features(metadata, architecture)
     prefix = architecture + "."
     hidden, heads = read.positive(prefix + "embedding_length"), read.positive(prefix + "attention.head_count")
-    kv_heads = read.positive(prefix + "attention.head_count_kv", heads)
     head_dim = read.positive(prefix + "attention.key_length", max(1, hidden // heads))
     rotary = read.positive(prefix + "rope.dimension_count", head_dim)
-    context = read.positive(prefix + "context_length")
     vocab = len(read.texts("tokenizer.ggml.tokens"))
-    _require(heads % kv_heads == 0, f"{heads} query heads cannot share {kv_heads} key-value heads")
     _require(
         prefix + "attention.key_length" in metadata or hidden % heads == 0,
         f"hidden size {hidden} is not a multiple of {heads} heads",
@@ -136,13 +134,12 @@ def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> Mode
         read.positive(prefix + "attention.value_length", head_dim) == head_dim,
         "keys and values of different sizes are not supported",
     )
-    _require(rotary % 2 == 0 and rotary <= head_dim, f"{rotary} rotary dimensions do not fit a head of {head_dim}")
-    _require(context <= MAX_CONTEXT, f"a context of {context} tokens is beyond the supported {MAX_CONTEXT}")
     _require(vocab > 0, "the metadata lacks 'tokenizer.ggml.tokens'")
     _require(
         read.positive(prefix + "vocab_size", vocab) == vocab,
         f"{prefix}vocab_size and the list of {vocab} tokens disagree",
     )
+    scaling = _scaling(read, prefix, rotary, frequency_factors)
     return ModelConfig(
         architecture=architecture,
         name=read.text("general.name") or architecture,
@@ -150,17 +147,51 @@ def read_config(metadata: Mapping[str, Value], *, tied_embeddings: bool) -> Mode
         hidden_size=hidden,
         intermediate_size=read.positive(prefix + "feed_forward_length"),
         num_heads=heads,
-        num_kv_heads=kv_heads,
+        num_kv_heads=read.positive(prefix + "attention.head_count_kv", heads),
         head_dim=head_dim,
         rotary_dim=rotary,
         rope_theta=read.positive_float(prefix + "rope.freq_base", 10000.0),
         rms_eps=read.positive_float(prefix + "attention.layer_norm_rms_epsilon"),
         vocab_size=vocab,
-        context_length=context,
+        context_length=read.positive(prefix + "context_length"),
         tied_embeddings=tied_embeddings,
-        bos_id=read.token_id("tokenizer.ggml.bos_token_id", vocab),
-        eos_id=read.token_id("tokenizer.ggml.eos_token_id", vocab),
+        rope_scaling=scaling.name,
+        rope_factors=scaling.factors,
+        qkv_bias=architecture == "qwen2",
+        qk_norm=architecture == "qwen3",
+        # 0 is how a converter says that there is none.
+        sliding_window=read.integer(prefix + "attention.sliding_window", 0) or None,
+    ).check()
+
+
+class _Scaling(NamedTuple):
+    """What a ModelConfig calls rope_scaling and rope_factors."""
+
+    name: str
+    factors: tuple[float, ...]
+
+
+def _scaling(read: _Metadata, prefix: str, rotary: int, frequency_factors: Sequence[float]) -> _Scaling:
+    """What llama.cpp makes of the keys: a factor without a type is linear, a type "none" has no factor.
+
+    Llama 3's scaling is written as a tensor of factors, one per frequency, without a type.
+    """
+    kind = read.text(prefix + "rope.scaling.type") or "linear"
+    if kind not in ("none", "linear"):
+        raise ModelError(f"rotary scaling {kind!r} is not supported (supported: {', '.join(ROPE_SCALINGS)})")
+    factor = 1.0
+    for key in ("rope.scale_linear", "rope.scaling.factor"):
+        if kind == "linear" and read.values.get(prefix + key, 0.0) != 0.0:
+            factor = read.positive_float(prefix + key)
+    if not frequency_factors:
+        return _Scaling("none", ()) if factor == 1.0 else _Scaling("linear", linear_factors(rotary, factor))
+    _require(factor == 1.0, "rotary scaling both by a linear factor and by rope_freqs.weight is not supported")
+    _require(
+        len(frequency_factors) == rotary // 2,
+        f"tensor 'rope_freqs.weight' has {len(frequency_factors)} factors, not {rotary // 2}",
     )
+    _require(min(frequency_factors) > 0, "tensor 'rope_freqs.weight' holds factors that are not above 0")
+    return _Scaling("llama3", tuple(frequency_factors))
 
 
 def read_tokenizer(metadata: Mapping[str, Value]) -> TokenizerData:
@@ -202,13 +233,3 @@ def _refuse_features(metadata: Mapping[str, Value], architecture: str) -> None:
         value = metadata.get(key)
         if value is not None and value not in feature.neutral:
             raise ModelError(f"{feature.name} is not supported ({key} is {_short(value)})")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise ModelError(message)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,43 +1,48 @@
-"""The weights of a Llama decoder, checked against its shape and packed for a backend."""
+"""The weights of a decoder, checked against its shape and packed for a backend."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pageinn.kernels.backend import F32, I32, Backend, PackedLinear
-from pageinn.model.config import ModelConfig, ModelError
-from pageinn.model.gguf_file import GGUFFile, dequantise_rows, naming
+from pageinn.model.checkpoint import Checkpoint
+from pageinn.model.config import ModelConfig, ModelError, naming
 
 #: Called with bytes of the file that are done, and bytes in all.
 Progress = Callable[[int, int], None]
 #: The flag's words and the backend's.
 WEIGHT_FORMATS = {"int8": "int8", "none": "float32"}
 
-#: Words in the names of tensors that a plain Llama does not have, and what they mean.
+#: Words in the names of tensors that some decoders have and a family here does not, and what they mean.
 FOREIGN = {
-    "rope_freqs": "rotary scaling by frequency factors (llama3, longrope)",
-    "rope_factors": "rotary scaling by frequency factors (llama3, longrope)",
+    "rope_factors": "rotary scaling 'longrope'",
     "bias": "a bias",
+    "experts": "mixture of experts",
     "_exps": "mixture of experts",
     "_shexp": "mixture of experts",
     "ffn_gate_inp": "mixture of experts",
     "attn_q_norm": "normalised queries",
     "attn_k_norm": "normalised keys",
+    "lora_": "an adapter that is not merged",
 }
 
 
 class LayerWeights(NamedTuple):
     """One layer's weights.
 
-    qkv: [(H + 2G) * D, hidden], queries and keys in half-split rotary order. gate_up: [2F, hidden].
+    qkv: [(H + 2G) * D, hidden], queries and keys in half-split rotary order; qkv_bias: [(H + 2G) * D] or None.
+    query_norm and key_norm: [D], or None. gate_up: [2F, hidden].
     """
 
     attention_norm: F32
     qkv: PackedLinear
+    qkv_bias: F32 | None
+    query_norm: F32 | None
+    key_norm: F32 | None
     output: PackedLinear
     mlp_norm: F32
     gate_up: PackedLinear
@@ -45,18 +50,17 @@ class LayerWeights(NamedTuple):
 
 
 class Embedding:
-    """Rows of the embedding matrix, dequantised from the mapped file when they are asked for."""
+    """Rows of the embedding matrix, read from the mapped file when they are asked for."""
 
-    def __init__(self, file: GGUFFile) -> None:
-        self._rows: NDArray[np.uint8] = file.raw_rows("token_embd.weight")
-        self._type = file.tensors["token_embd.weight"].type
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
 
     def lookup(self, token_ids: I32, out: F32) -> None:
         """out[T, hidden] = the rows of token_ids [T]. Raises IndexError for an id outside the vocabulary."""
-        out[:] = dequantise_rows(self._rows[token_ids], self._type)
+        out[:] = self._checkpoint.rows("token_embd.weight", token_ids)
 
 
-class LlamaWeights(NamedTuple):
+class DecoderWeights(NamedTuple):
     """All of a decoder's weights."""
 
     embedding: Embedding
@@ -71,7 +75,7 @@ class LlamaWeights(NamedTuple):
         return sum(linear.nbytes for linear in [*linears, self.head])
 
 
-def load_weights(file: GGUFFile, backend: Backend, quantization: str, progress: Progress) -> LlamaWeights:
+def load_weights(checkpoint: Checkpoint, backend: Backend, quantization: str, progress: Progress) -> DecoderWeights:
     """Pack the weights, one packed matrix at a time, so that little is held as float32 at once.
 
     quantization: "int8" or "none" (float32). Raises ModelError for missing, foreign or misshapen tensors and
@@ -79,49 +83,55 @@ def load_weights(file: GGUFFile, backend: Backend, quantization: str, progress: 
     """
     if quantization not in WEIGHT_FORMATS:
         raise ValueError(f"quantization {quantization!r} is not one of {', '.join(WEIGHT_FORMATS)}")
-    with naming(file.path):
-        _check_tensors(file)
-    return _Packer(file, backend, WEIGHT_FORMATS[quantization], progress).pack()
+    check_tensors(checkpoint)
+    return _Packer(checkpoint, backend, WEIGHT_FORMATS[quantization], progress).pack()
 
 
 class _Packer:
     """Reads tensors and counts the bytes that are done."""
 
-    def __init__(self, file: GGUFFile, backend: Backend, weight_format: str, progress: Progress) -> None:
-        self.file, self.backend, self.format, self.progress = file, backend, weight_format, progress
+    def __init__(self, checkpoint: Checkpoint, backend: Backend, weight_format: str, progress: Progress) -> None:
+        self.checkpoint, self.backend, self.format, self.progress = checkpoint, backend, weight_format, progress
+        self.config = checkpoint.config
         self.done = 0
-        self.total = sum(tensor.nbytes for tensor in file.tensors.values())
+        self.total = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
 
-    def pack(self) -> LlamaWeights:
-        config = self.file.config
-        layers = [self.layer(f"blk.{index}.") for index in range(config.num_layers)]
+    def pack(self) -> DecoderWeights:
+        layers = [self.layer(f"blk.{index}.") for index in range(self.config.num_layers)]
         norm = self.read("output_norm.weight")
-        head = self.linear("token_embd.weight" if config.tied_embeddings else "output.weight")
+        head = self.linear("token_embd.weight" if self.config.tied_embeddings else "output.weight")
         # Untied embeddings are never read here; they count as done when everything else is.
         self.progress(self.total, self.total)
-        return LlamaWeights(Embedding(self.file), layers, norm, head)
+        return DecoderWeights(Embedding(self.checkpoint), layers, norm, head)
 
     def layer(self, prefix: str) -> LayerWeights:
-        config = self.file.config
-        queries = half_split(self.read(prefix + "attn_q.weight"), config.head_dim, config.rotary_dim)
-        keys = half_split(self.read(prefix + "attn_k.weight"), config.head_dim, config.rotary_dim)
-        values = self.read(prefix + "attn_v.weight")
+        normalised = self.config.qk_norm
         return LayerWeights(
             attention_norm=self.read(prefix + "attn_norm.weight"),
-            qkv=self.backend.pack_linear(np.concatenate([queries, keys, values]), self.format),
+            qkv=self.backend.pack_linear(self.qkv(prefix, "weight"), self.format),
+            qkv_bias=self.qkv(prefix, "bias") if self.config.qkv_bias else None,
+            query_norm=self.read(prefix + "attn_q_norm.weight") if normalised else None,
+            key_norm=self.read(prefix + "attn_k_norm.weight") if normalised else None,
             output=self.linear(prefix + "attn_output.weight"),
             mlp_norm=self.read(prefix + "ffn_norm.weight"),
             gate_up=self.linear(prefix + "ffn_gate.weight", prefix + "ffn_up.weight"),
             down=self.linear(prefix + "ffn_down.weight"),
         )
 
+    def qkv(self, prefix: str, kind: str) -> F32:
+        queries, keys, values = (self.read(f"{prefix}attn_{part}.{kind}") for part in "qkv")
+        if self.checkpoint.interleaved_rotary:
+            queries = half_split(queries, self.config.head_dim, self.config.rotary_dim)
+            keys = half_split(keys, self.config.head_dim, self.config.rotary_dim)
+        return np.concatenate([queries, keys, values])
+
     def linear(self, *names: str) -> PackedLinear:
         parts = [self.read(name) for name in names]
         return self.backend.pack_linear(parts[0] if len(parts) == 1 else np.concatenate(parts), self.format)
 
     def read(self, name: str) -> F32:
-        values = self.file.tensor(name)
-        self.done += self.file.tensors[name].nbytes
+        values = self.checkpoint.tensor(name)
+        self.done += self.checkpoint.tensors[name].nbytes
         self.progress(self.done, self.total)
         return values
 
@@ -150,6 +160,13 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
         yield prefix + "attn_q.weight", (config.q_size, hidden)
         yield prefix + "attn_k.weight", (config.kv_size, hidden)
         yield prefix + "attn_v.weight", (config.kv_size, hidden)
+        if config.qkv_bias:
+            yield prefix + "attn_q.bias", (config.q_size,)
+            yield prefix + "attn_k.bias", (config.kv_size,)
+            yield prefix + "attn_v.bias", (config.kv_size,)
+        if config.qk_norm:
+            yield prefix + "attn_q_norm.weight", (config.head_dim,)
+            yield prefix + "attn_k_norm.weight", (config.head_dim,)
         yield prefix + "attn_output.weight", (hidden, config.q_size)
         yield prefix + "ffn_norm.weight", (hidden,)
         yield prefix + "ffn_gate.weight", (inner, hidden)
@@ -157,20 +174,29 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
         yield prefix + "ffn_down.weight", (hidden, inner)
 
 
-def _check_tensors(file: GGUFFile) -> None:
-    # What is foreign is told first: it says why something else may be missing (experts have no plain
-    # ffn_gate).
-    for name in file.tensors:
+def check_tensors(checkpoint: Checkpoint) -> None:
+    """Raise ModelError for the first tensor that is foreign, missing or misshapen. Reads no weights."""
+    tensors, own_name = checkpoint.tensors, checkpoint.own_name
+    with naming(checkpoint.path):
+        _refuse_foreign(checkpoint)
+        known = set()
+        for name, shape in expected_shapes(checkpoint.config):
+            if name not in tensors:
+                raise ModelError(f"tensor {own_name(name)!r} is missing")
+            if tensors[name].shape != shape:
+                raise ModelError(f"tensor {own_name(name)!r} has shape {tensors[name].shape}, not {shape}")
+            known.add(name)
+        for name in tensors:
+            if name not in known:
+                raise ModelError(f"tensor {own_name(name)!r} is not part of a {checkpoint.config.architecture} model")
+
+
+def _refuse_foreign(checkpoint: Checkpoint) -> None:
+    """Told first: it says why something else may be missing (experts have no plain ffn_gate)."""
+    # A corrupt count may promise billions of layers; what the file holds is among the first ones.
+    most = 2 * len(checkpoint.tensors) + 16
+    expected = {name for name, _ in islice(expected_shapes(checkpoint.config), most)}
+    for name in checkpoint.tensors:
         for word, meaning in FOREIGN.items():
-            if word in name:
-                raise ModelError(f"{meaning} is not supported (tensor {name!r})")
-    known = set()
-    for name, shape in expected_shapes(file.config):
-        if name not in file.tensors:
-            raise ModelError(f"tensor {name!r} is missing")
-        if file.tensors[name].shape != shape:
-            raise ModelError(f"tensor {name!r} has shape {file.tensors[name].shape}, not {shape}")
-        known.add(name)
-    for name in file.tensors:
-        if name not in known:
-            raise ModelError(f"tensor {name!r} is not part of a {file.config.architecture} model")
+            if word in name and name not in expected:
+                raise ModelError(f"{meaning} is not supported (tensor {checkpoint.own_name(name)!r})")

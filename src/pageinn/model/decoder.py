@@ -1,4 +1,8 @@
-"""The Llama decoder over paged keys and values (Touvron et al. 2023, arXiv:2302.13971)."""
+"""The decoder over paged keys and values: Llama and its relatives, whose differences are configuration.
+
+Llama: Touvron et al. 2023, arXiv:2302.13971. Mistral: Jiang et al. 2023, arXiv:2310.06825. Qwen 2:
+arXiv:2407.10671. Qwen 3: arXiv:2505.09388.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pageinn.kernels.backend import F32, I32, I64, Backend, LayerStore
+from pageinn.model.checkpoint import Checkpoint
 from pageinn.model.config import ModelConfig
-from pageinn.model.gguf_file import GGUFFile
-from pageinn.model.weights import LayerWeights, LlamaWeights, Progress, load_weights
+from pageinn.model.rotary import rotary_tables
+from pageinn.model.sources import open_checkpoint
+from pageinn.model.weights import DecoderWeights, LayerWeights, Progress, load_weights
 from pageinn.store.kv_store import KVStore
-from pageinn.text.data import TokenizerData
 
 
 class Batch(NamedTuple):
@@ -44,6 +49,7 @@ class Workspace:
         self.hidden = rows(config.hidden_size)
         self.normed = rows(config.hidden_size)
         self.qkv = rows(config.q_size + 2 * config.kv_size)
+        self.heads = rows(config.q_size if config.qk_norm else 0)
         self.attended = rows(config.q_size)
         self.gate_up = rows(2 * config.intermediate_size)
         self.activated = rows(config.intermediate_size)
@@ -51,42 +57,35 @@ class Workspace:
         self.logits = rows(config.vocab_size)
 
 
-class LlamaModel:
+class Decoder:
     """A loaded decoder: weights, rotary tables and the buffers of one step at a time."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        weights: LlamaWeights,
-        tokenizer: TokenizerData,
-        backend: Backend,
-        max_tokens: int,
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: DecoderWeights, backend: Backend, max_tokens: int) -> None:
         self.config = config
         self.weights = weights
-        self.tokenizer = tokenizer
         self.backend = backend
-        self.cos, self.sin = rotary_tables(config.context_length, config.rotary_dim, config.rope_theta)
+        self.cos, self.sin = rotary_tables(
+            config.context_length, config.rotary_dim, config.rope_theta, config.rope_factors
+        )
         self._space = Workspace(config, max_tokens)
 
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        model: Checkpoint | str | Path,
         backend: Backend,
         quantization: str = "int8",
         progress: Progress = lambda done, total: None,
         max_tokens: int = 512,
-    ) -> LlamaModel:
-        """Load a GGUF. A step then has at most `max_tokens` rows.
+    ) -> Decoder:
+        """Load an opened model, or what `open_checkpoint` opens. A step then has at most `max_tokens` rows.
 
         quantization: "int8" or "none" (float32). progress is called with (bytes done, bytes in all). Raises
         ModelError, one line that names the file, if it cannot be served; ValueError for a format that the
         backend does not support.
         """
-        file = GGUFFile(Path(path))
-        weights = load_weights(file, backend, quantization, progress)
-        return cls(file.config, weights, file.tokenizer, backend, max_tokens)
+        checkpoint = open_checkpoint(model) if isinstance(model, str | Path) else model
+        return cls(checkpoint.config, load_weights(checkpoint, backend, quantization, progress), backend, max_tokens)
 
     @property
     def max_tokens(self) -> int:
@@ -120,6 +119,11 @@ class LlamaModel:
         normed, qkv, attended = self._space.normed[:rows], self._space.qkv[:rows], self._space.attended[:rows]
         backend.rms_norm(hidden, layer.attention_norm, config.rms_eps, normed)
         backend.linear(normed, layer.qkv, qkv)
+        if layer.qkv_bias is not None:
+            qkv += layer.qkv_bias
+        if layer.query_norm is not None and layer.key_norm is not None:
+            self._norm_heads(qkv[:, : config.q_size], layer.query_norm)
+            self._norm_heads(qkv[:, config.q_size : config.q_size + config.kv_size], layer.key_norm)
         backend.rotary_write(qkv, batch.positions, self.cos, self.sin, config.num_heads, batch.slots, store)
         backend.attention(
             qkv[:, : config.q_size].reshape(rows, config.num_heads, config.head_dim),
@@ -132,6 +136,14 @@ class LlamaModel:
         )
         backend.linear(attended, layer.output, hidden, add=True)
 
+    def _norm_heads(self, part: F32, weight: F32) -> None:
+        """Normalise each head of part[T, heads * D], a strided view; the kernel takes heads as rows side by side."""
+        size = self.config.head_dim
+        heads = self._space.heads.reshape(-1, size)[: part.size // size]
+        np.copyto(heads.reshape(part.shape), part)
+        self.backend.rms_norm(heads, weight, self.config.rms_eps, heads)
+        np.copyto(part, heads.reshape(part.shape))
+
     def _transform(self, hidden: F32, layer: LayerWeights) -> None:
         """hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))."""
         space, backend, rows = self._space, self.backend, len(hidden)
@@ -140,17 +152,3 @@ class LlamaModel:
         backend.linear(normed, layer.gate_up, gate_up)
         backend.silu_mul(gate_up, activated)
         backend.linear(activated, layer.down, hidden, add=True)
-
-
-def rotary_tables(positions: int, rotary_dim: int, theta: float) -> tuple[F32, F32]:
-    """Cosines and sines, each float32 [positions, rotary_dim / 2] (Su et al. 2021, arXiv:2104.09864).
-
-    In float32, as Hugging Face computes them: an angle at position 6,000 keeps ten bits after the point, so a
-    frequency that is rounded otherwise shows. The power is rounded once, from float64, because float32 powers
-    differ between libraries in the last bit.
-    """
-    exponents = np.arange(0, rotary_dim, 2, dtype=np.float32) / np.float32(rotary_dim)
-    powers = (np.float64(theta) ** exponents.astype(np.float64)).astype(np.float32)
-    frequencies = np.float32(1) / powers
-    angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
-    return np.cos(angles), np.sin(angles)

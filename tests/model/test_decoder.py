@@ -16,7 +16,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from pageinn.kernels.backend import Backend
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.kernels.reference import ReferenceBackend
-from pageinn.model.llama import LlamaModel, rotary_tables
+from pageinn.model.decoder import Decoder
+from pageinn.model.rotary import rotary_tables
 
 #: Long enough for three partitions of the keys.
 TOKENS = [int(token) for token in np.random.default_rng(7).integers(0, 320, 600)]
@@ -30,7 +31,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits_equal_transformers(tmp_path: Path, backend: Backend, tied: bool) -> None:
     path = write_tiny_llama(tmp_path / "m.gguf", tied=tied)
-    model = LlamaModel.load(path, backend, "none")
+    model = Decoder.load(path, backend, "none")
     ours = all_logits(model, store_for(model, 41), TOKENS, range(1, 41), 512)
     with torch.no_grad():
         theirs = hugging_face_llama(path)(torch.tensor([TOKENS])).logits[0].numpy()
@@ -40,7 +41,7 @@ def test_logits_equal_transformers(tmp_path: Path, backend: Backend, tied: bool)
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_chunks_tables_and_company_do_not_change_a_bit(tmp_path: Path, backend: Backend, quantization: str) -> None:
     """One pass over an identity table; chunks of 7 over a shuffled one; beside two other sequences."""
-    model = LlamaModel.load(write_tiny_llama(tmp_path / "m.gguf"), backend, quantization, max_tokens=600)
+    model = Decoder.load(write_tiny_llama(tmp_path / "m.gguf"), backend, quantization, max_tokens=600)
     tokens = TOKENS[:300]
     expected = all_logits(model, store_for(model, 60, "bfloat16"), tokens, range(19), 600)
     shuffled = np.random.default_rng(1).permutation(60)
@@ -55,7 +56,7 @@ def test_chunks_tables_and_company_do_not_change_a_bit(tmp_path: Path, backend: 
 
 
 def test_only_the_rows_asked_for_come_back(tmp_path: Path, backend: Backend) -> None:
-    model = LlamaModel.load(write_tiny_llama(tmp_path / "m.gguf"), backend)
+    model = Decoder.load(write_tiny_llama(tmp_path / "m.gguf"), backend)
     store = store_for(model, 3)
     everything = model.forward(batch_of([(TOKENS[:40], 0, range(3))]), store).copy()
     picked = model.forward(batch_of([(TOKENS[:40], 0, range(3))], logits_rows=[39, 3]), store)
@@ -65,7 +66,7 @@ def test_only_the_rows_asked_for_come_back(tmp_path: Path, backend: Backend) -> 
 
 def test_a_query_without_a_write_reads_what_is_stored(tmp_path: Path, backend: Backend) -> None:
     """B4: the last token of a prompt that is cached whole is computed again and gives the same answer."""
-    model = LlamaModel.load(write_tiny_llama(tmp_path / "m.gguf"), backend)
+    model = Decoder.load(write_tiny_llama(tmp_path / "m.gguf"), backend)
     store = store_for(model, 3)
     expected = model.forward(batch_of([(TOKENS[:40], 0, range(3))], logits_rows=[39]), store).copy()
     keys = store.keys.copy()
@@ -75,7 +76,7 @@ def test_a_query_without_a_write_reads_what_is_stored(tmp_path: Path, backend: B
 
 
 def test_a_step_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    model = LlamaModel.load(write_tiny_llama(tmp_path / "m.gguf"), ReferenceBackend(), max_tokens=8)
+    model = Decoder.load(write_tiny_llama(tmp_path / "m.gguf"), ReferenceBackend(), max_tokens=8)
     with pytest.raises(ValueError, match=r"9 tokens.*max_tokens=8"):
         model.forward(batch_of([(TOKENS[:9], 0, [0])]), store_for(model, 1))
 
