@@ -21,14 +21,17 @@ class LeastRecentlyUsed:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Node]] = []
         self._pushes = 0
+        self._limit = _SLACK
 
-    def push(self, leaf: Node, live_nodes: int) -> None:
-        """Enter an unpinned leaf. `live_nodes` bounds how many entries can be current."""
+    def push(self, leaf: Node) -> None:
+        """Enter an unpinned leaf."""
         self._pushes += 1
         heapq.heappush(self._heap, (leaf.last_used, self._pushes, leaf))
-        if len(self._heap) > 2 * live_nodes + _SLACK:
+        if len(self._heap) > self._limit:
             self._heap = [entry for entry in self._heap if _current(entry)]
             heapq.heapify(self._heap)
+            # Twice what remains, so that as many pushes pay for the next sweep as it looks at.
+            self._limit = 2 * len(self._heap) + _SLACK
 
     def peek(self) -> Node | None:
         """The leaf to take from, or None."""

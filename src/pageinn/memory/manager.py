@@ -63,12 +63,20 @@ class Sequence:
         self.shared = 0
         self.stored = 0
         self.active = True
-        self.leads: tuple[Node, int, bytes] | None = None
+        self.leads: LeaderKey | None = None
 
     @property
     def num_tokens(self) -> int:
         """How many tokens are known."""
         return len(self.packed) // TOKEN_BYTES
+
+
+class LeaderKey(NamedTuple):
+    """What a leader computes: the block with these tokens, after a node, for an account's number."""
+
+    node: Node
+    account: int
+    following: bytes
 
 
 class Admission(NamedTuple):
@@ -92,8 +100,7 @@ class MemoryManager:
         self.num_private = 0
         self.evicted_blocks = 0
         self._sequences: set[Sequence] = set()
-        # Who computes what comes next after a node: (node, account, tokens of the next block) -> running sequence.
-        self._leaders: dict[tuple[Node, int, bytes], Sequence] = {}
+        self._leaders: dict[LeaderKey, Sequence] = {}
 
     # --- questions ---
 
@@ -116,7 +123,7 @@ class MemoryManager:
         if account is None or place.taken < len(place.node.blocks):
             return None
         following = packed[place.offset : place.offset + self.tree.block_bytes]
-        return self._leaders.get((place.node, account.number, following))
+        return self._leaders.get(LeaderKey(place.node, account.number, following))
 
     def shared_with(self, leader: Sequence, packed: bytes) -> int:
         """How many leading tokens, in whole blocks, a sequence has in common with a leader."""
@@ -304,7 +311,7 @@ class MemoryManager:
         following = bytes(sequence.packed[start : start + block_bytes])
         if self.prefix_cache is PrefixCache.OFF or len(following) < block_bytes:
             return
-        key = (sequence.node, sequence.account.number, following)
+        key = LeaderKey(sequence.node, sequence.account.number, following)
         if self._leaders.setdefault(key, sequence) is sequence:
             sequence.leads = key
 

@@ -156,7 +156,7 @@ class PrefixTree:
             if node.pins == 0:
                 self._set_kept(node, len(node.blocks))
                 if not node.children:
-                    self._queue.push(node, self.num_nodes)
+                    self._queue.push(node)
             assert node.parent is not None
             node = node.parent
 
@@ -186,12 +186,12 @@ class PrefixTree:
             return node
         parent = node.parent
         assert parent is not None
-        parent.detach(node, self.block_bytes)
         cut = taken * self.block_bytes
         upper = Node(parent, node.account, node.tokens[:cut], node.blocks[:taken])
         upper.pins, upper.last_used, upper.residency = node.pins, node.last_used, node.residency
+        # It begins with the same block, so it takes the node's place among the siblings.
+        parent.children[node.key(self.block_bytes)] = upper
         node.tokens, node.blocks, node.parent = node.tokens[cut:], node.blocks[taken:], upper
-        parent.attach(upper, self.block_bytes)
         upper.attach(node, self.block_bytes)
         self.num_nodes += 1
         return upper
@@ -232,10 +232,14 @@ class PrefixTree:
         return node, known + fresh
 
     def keep_tail(self, node: Node, account: Account, tokens: bytes, block: int) -> bool:
-        """Keep a partly filled block below `node`; False, and nothing kept, if a child covers it already."""
-        for number in {account.number, self._public.number}:
+        """Keep a partly filled block below `node`, which was used just now.
+
+        False, and nothing kept, if a child covers it already: then that child's first block was used just now.
+        """
+        for number in {account.number: None, self._public.number: None}:
             firsts = node.neighbours(number, tokens)
             if firsts and firsts[-1].startswith(tokens):
+                self._touch(self.settle(Place(node.children[ChildKey(number, firsts[-1])], 1, 0)))
                 return False
         self._drop_tails(node, account, tokens)
         tail = Node(node, account, tokens, [block])
@@ -244,8 +248,14 @@ class PrefixTree:
         self.num_nodes += 1
         self.num_kept += 1
         account.kept += 1
-        self._queue.push(tail, self.num_nodes)
+        self._queue.push(tail)
         return True
+
+    def _touch(self, node: Node) -> None:
+        """Make a node as recently used as the newest."""
+        node.last_used = self._tick
+        if node.evictable_leaf:
+            self._queue.push(node)
 
     def _drop_tails(self, node: Node, account: Account, covering: bytes) -> None:
         """Drop the account's unpinned tails that `covering` begins with."""
@@ -287,7 +297,7 @@ class PrefixTree:
         leaf.account.kept -= len(leaf.blocks)
         self._ledger.close_if_idle(leaf.account)
         if parent.evictable_leaf:
-            self._queue.push(parent, self.num_nodes)
+            self._queue.push(parent)
 
     def nodes(self) -> list[Node]:
         """All nodes but the root; walks the tree, for checks and views."""

@@ -11,14 +11,14 @@ class Choice:
     """Waiting when it has no sequence, running when it has one.
 
     known: the packed tokens to start from, the generated ones included after a preemption. follows: the choice that
-    computes what this one waits for, until that has stored `until` tokens. reached: the most tokens this choice ever
-    had stored. counts: whether its prompt is the one that stands for the request in the counters.
+    computes what this one waits for, until that has stored `until` tokens. forks: the first of a request's choices,
+    which the others fork from. reached: the most tokens this choice ever had stored.
     """
 
     __slots__ = (
         "arrival",
-        "counts",
         "follows",
+        "forks",
         "generated",
         "index",
         "known",
@@ -39,9 +39,9 @@ class Choice:
         self.generated = 0
         self.reached = 0
         self.started = False
-        self.counts = False
         self.sequence: Sequence | None = None
         self.seat = -1
+        self.forks: Choice | None = None
         self.follows: Choice | None = None
         self.until = 0
         self.overtaken = 0
@@ -53,7 +53,9 @@ class Choice:
 
     @property
     def held_back(self) -> bool:
-        """Whether a running leader is still computing what this choice will reuse."""
+        """Whether another choice is still to compute what this one will reuse."""
+        if self.forks is not None and not self.forks.generated:
+            return True
         if self.follows is None or self.follows.sequence is None:
             return False
         return self.follows.sequence.stored < self.until

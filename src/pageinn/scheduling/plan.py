@@ -110,7 +110,11 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Counters:
-    """What has happened so far; all only grow. Queries and hits are in prompt tokens, a request counted once."""
+    """What has happened so far; all only grow, and are in tokens where nothing else is said.
+
+    Queries and hits count a request's prompt once. computed_prompt_tokens counts what each choice computed of it, a fork
+    its last token; recomputed_tokens what a preemption made a choice compute again.
+    """
 
     queries: int = 0
     hits: int = 0

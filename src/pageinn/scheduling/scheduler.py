@@ -138,8 +138,7 @@ class Scheduler:
         choices = [Choice(request, index, self._arrivals) for index in range(request.n)]
         self._arrivals += 1
         for sibling in choices[1:]:
-            # Siblings fork from the first one when it has stored the whole prompt.
-            sibling.follows, sibling.until = choices[0], choices[0].prompt_tokens
+            sibling.forks = choices[0]
         self._by_request[request.request_id] = choices
         self._waiting.extend(choices)
 
@@ -237,7 +236,7 @@ class Scheduler:
             if not self.memory.can_admit(match, len(choice.known) // TOKEN_BYTES, reserve):
                 return None
             admission = self.memory.admit(choice.request.scope, choice.known, match)
-        choice.sequence, choice.follows = admission.sequence, None
+        choice.sequence, choice.follows, choice.forks = admission.sequence, None, None
         copies.extend(admission.copies)
         self._count_query(choice)
         self._waiting.remove(choice)
@@ -248,8 +247,8 @@ class Scheduler:
 
     def _parent(self, choice: Choice) -> Sequence | None:
         """The sequence of the choice's first sibling, if it has stored the whole prompt and nothing more."""
-        sibling = choice.follows
-        if sibling is None or sibling.request is not choice.request or sibling.sequence is None:
+        sibling = choice.forks
+        if sibling is None or sibling.sequence is None:
             return None
         return sibling.sequence if sibling.sequence.stored == choice.prompt_tokens else None
 
@@ -262,7 +261,6 @@ class Scheduler:
         # The last token is computed even if it is in the store.
         choice.reached = min(choice.sequence.stored, choice.prompt_tokens - 1)
         if choice.request.request_id not in self._cached:
-            choice.counts = True
             self._cached[choice.request.request_id] = choice.reached
             self.counters.queries += choice.prompt_tokens
             self.counters.hits += choice.reached
@@ -275,9 +273,8 @@ class Scheduler:
         assert sequence is not None
         end = work.start + len(work.tokens) // TOKEN_BYTES
         self.counters.recomputed_tokens += max(min(choice.reached, end) - work.start, 0)
-        if choice.counts:
-            fresh = min(end, choice.prompt_tokens) - max(work.start, choice.reached)
-            self.counters.computed_prompt_tokens += max(fresh, 0)
+        fresh = min(end, choice.prompt_tokens) - max(work.start, choice.reached)
+        self.counters.computed_prompt_tokens += max(fresh, 0)
         choice.reached = max(choice.reached, end)
         if end > sequence.stored:
             edit = self.memory.mark_stored(sequence, end)
@@ -312,6 +309,9 @@ class Scheduler:
             self._leave_seat(choice)
         choices = self._by_request[choice.request.request_id]
         choices.remove(choice)
+        if not choice.generated:
+            for sibling in choices:
+                sibling.forks = None
         if not choices:
             del self._by_request[choice.request.request_id]
             self._cached.pop(choice.request.request_id, None)
