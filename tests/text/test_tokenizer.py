@@ -132,7 +132,7 @@ def test_llama3_takes_whole_words_before_merging() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "llama"}, "tokenizer model 'llama' is not supported"),
+        ({"model": "t5"}, "tokenizer model 't5' is not supported"),
         ({"pre": "tekken"}, "pre-tokenizer 'tekken' is not supported; supported are default, gpt-2"),
         ({"token_types": [1]}, "2 tokens but 1 token types"),
         ({"tokens": ["a", "a"]}, "the same token twice"),

@@ -97,6 +97,12 @@ class _Metadata:
             raise ModelError(f"metadata {key!r} is not a list of integers")
         return [item for item in value if isinstance(item, int)]
 
+    def numbers(self, key: str) -> list[float]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(type(item) is float and math.isfinite(item) for item in value):
+            raise ModelError(f"metadata {key!r} is not a list of finite numbers")
+        return [item for item in value if isinstance(item, float)]
+
     def token_id(self, key: str, vocab_size: int) -> int | None:
         if key not in self.values:
             return None
@@ -224,6 +230,7 @@ def read_tokenizer(metadata: Mapping[str, Value]) -> TokenizerData:
         add_bos=read.flag("tokenizer.ggml.add_bos_token", sentencepiece or pre in BOS_BY_DEFAULT),
         add_space_prefix=read.flag("tokenizer.ggml.add_space_prefix", sentencepiece),
         chat_template=read.text("tokenizer.chat_template"),
+        scores=read.numbers("tokenizer.ggml.scores"),
     )
 
 
