@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tiny import CHAT_TEMPLATE, EOS, MERGES, SPECIAL, add_key, vocabulary
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -132,6 +135,24 @@ def write_gguf(path: Path, model: PreTrainedModel, kind: str = "F32") -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return path
+
+
+def write_folder(path: Path, model: PreTrainedModel, dtype: torch.dtype = torch.float32, shard: str = "5GB") -> Path:
+    """What transformers saves, and the tiny tokenizer as the tokenizers library saves it."""
+    # A copy: to(dtype) works in place, and the caller's model stays float32.
+    copy.deepcopy(model).to(dtype).save_pretrained(path, max_shard_size=shard)
+    tokens = vocabulary(VOCAB)
+    pairs = [tuple(merge.split(" ")) for merge in MERGES]
+    made = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(tokens)}, merges=pairs))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(text, normalized=False) for text in SPECIAL])
+    made.save(str(path / "tokenizer.json"))
+    said = {"bos_token": SPECIAL[1], "eos_token": {"content": SPECIAL[EOS]}, "chat_template": CHAT_TEMPLATE}
+    (path / "tokenizer_config.json").write_text(json.dumps(said))
     return path
 
 

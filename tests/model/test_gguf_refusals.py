@@ -34,7 +34,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert "a directory" in refusal(tmp_path)
+    assert "config.json is missing" in refusal(tmp_path)
+    write_tiny_llama(tmp_path / "m.gguf")
+    assert "a directory, not a GGUF file; name the one in it" in refusal(tmp_path)
 
 
 def test_an_empty_file(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: Longest context whose rotary tables are built: 4 Mi tokens.
 MAX_CONTEXT = 2**22
+#: Larger than of any model that is known; a corrupt file must not make this project allocate what it says.
+MAX_HEAD_DIM, MAX_VOCAB = 2**12, 2**22
 #: The families, by the name that a GGUF and a config.json's model_type give them.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 #: Rotary scalings, by the name that a config.json gives them.
@@ -72,6 +74,11 @@ class ModelConfig:
             self.rotary_dim % 2 == 0 and self.rotary_dim <= self.head_dim,
             f"{self.rotary_dim} rotary dimensions do not fit a head of {self.head_dim}",
         )
+        require(
+            self.head_dim <= MAX_HEAD_DIM,
+            f"heads of {self.head_dim} dimensions are beyond the supported {MAX_HEAD_DIM}",
+        )
+        require(self.vocab_size <= MAX_VOCAB, f"{self.vocab_size} tokens are beyond the supported {MAX_VOCAB}")
         require(
             self.context_length <= MAX_CONTEXT,
             f"a context of {self.context_length} tokens is beyond the supported {MAX_CONTEXT}",

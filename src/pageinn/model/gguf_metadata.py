@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pageinn.model.config import ROPE_SCALINGS, ModelConfig, ModelError
-from pageinn.model.config import require as _require
-from pageinn.model.config import short as _short
+from pageinn.model.config import MAX_HEAD_DIM, ROPE_SCALINGS, ModelConfig, ModelError, require, short
 from pageinn.model.gguf_header import Value
 from pageinn.model.rotary import linear_factors
+from pageinn.model.values import Values
 from pageinn.text.data import TokenizerData
 
 #: Mistral's files call themselves llama.
@@ -43,75 +41,6 @@ UNSUPPORTED = (
 )
 
 
-class _Metadata:
-    """Typed reading. Raises ModelError, without the file's name, where a key is missing or wrong."""
-
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        self.values = values
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self.values.get(key, default)
-        if value is None:
-            raise ModelError(f"the metadata lacks {key!r}")
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ModelError(f"metadata {key!r} is {_short(value)}, not an integer")
-        return value
-
-    def positive(self, key: str, default: int | None = None) -> int:
-        value = self.integer(key, default)
-        if value < 1:
-            raise ModelError(f"metadata {key!r} is {value}, which must be at least 1")
-        return value
-
-    def positive_float(self, key: str, default: float | None = None) -> float:
-        value = self.values.get(key, default)
-        if value is None:
-            raise ModelError(f"the metadata lacks {key!r}")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"metadata {key!r} is {_short(value)}, not a number")
-        if not (math.isfinite(value) and value > 0):
-            raise ModelError(f"metadata {key!r} is {value}, which must be finite and above 0")
-        return float(value)
-
-    def text(self, key: str) -> str | None:
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise ModelError(f"metadata {key!r} is {_short(value)}, not a string")
-        return value
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise ModelError(f"metadata {key!r} is {_short(value)}, not true or false")
-        return value
-
-    def texts(self, key: str) -> list[str]:
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ModelError(f"metadata {key!r} is not a list of strings")
-        return [item for item in value if isinstance(item, str)]
-
-    def integers(self, key: str) -> list[int]:
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(type(item) is int for item in value):
-            raise ModelError(f"metadata {key!r} is not a list of integers")
-        return [item for item in value if isinstance(item, int)]
-
-    def numbers(self, key: str) -> list[float]:
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(type(item) is float and math.isfinite(item) for item in value):
-            raise ModelError(f"metadata {key!r} is not a list of finite numbers")
-        return [item for item in value if isinstance(item, float)]
-
-    def token_id(self, key: str, vocab_size: int) -> int | None:
-        if key not in self.values:
-            return None
-        value = self.integer(key)
-        if not 0 <= value < vocab_size:
-            raise ModelError(f"metadata {key!r} is {value}, outside the vocabulary of {vocab_size} tokens")
-        return value
-
-
 def read_config(
     metadata: Mapping[str, Value], *, tied_embeddings: bool, frequency_factors: Sequence[float] = ()
 ) -> ModelConfig:
@@ -120,7 +49,7 @@ def read_config(
     Raises ModelError, without the file's name, for a missing or impossible value, an architecture that is not
     supported, and every feature that would make this decoder compute something else than the model means.
     """
-    read = _Metadata(metadata)
+    read = Values(metadata, "the metadata")
     architecture = read.text("general.architecture")
     if architecture is None:
         raise ModelError("the metadata lacks 'general.architecture'")
@@ -132,19 +61,21 @@ def read_config(
     head_dim = read.positive(prefix + "attention.key_length", max(1, hidden // heads))
     rotary = read.positive(prefix + "rope.dimension_count", head_dim)
     vocab = len(read.texts("tokenizer.ggml.tokens"))
-    _require(
+    require(
         prefix + "attention.key_length" in metadata or hidden % heads == 0,
         f"hidden size {hidden} is not a multiple of {heads} heads",
     )
-    _require(
+    require(
         read.positive(prefix + "attention.value_length", head_dim) == head_dim,
         "keys and values of different sizes are not supported",
     )
-    _require(vocab > 0, "the metadata lacks 'tokenizer.ggml.tokens'")
-    _require(
+    require(vocab > 0, "the metadata lacks 'tokenizer.ggml.tokens'")
+    require(
         read.positive(prefix + "vocab_size", vocab) == vocab,
         f"{prefix}vocab_size and the list of {vocab} tokens disagree",
     )
+    require(head_dim <= MAX_HEAD_DIM, f"heads of {head_dim} dimensions are beyond the supported {MAX_HEAD_DIM}")
+    require(rotary <= head_dim, f"{rotary} rotary dimensions do not fit a head of {head_dim}")
     scaling = _scaling(read, prefix, rotary, frequency_factors)
     return ModelConfig(
         architecture=architecture,
@@ -177,7 +108,7 @@ class _Scaling(NamedTuple):
     factors: tuple[float, ...]
 
 
-def _scaling(read: _Metadata, prefix: str, rotary: int, frequency_factors: Sequence[float]) -> _Scaling:
+def _scaling(read: Values, prefix: str, rotary: int, frequency_factors: Sequence[float]) -> _Scaling:
     """What llama.cpp makes of the keys: a factor without a type is linear, a type "none" has no factor.
 
     Llama 3's scaling is written as a tensor of factors, one per frequency, without a type.
@@ -191,12 +122,12 @@ def _scaling(read: _Metadata, prefix: str, rotary: int, frequency_factors: Seque
             factor = read.positive_float(prefix + key)
     if not frequency_factors:
         return _Scaling("none", ()) if factor == 1.0 else _Scaling("linear", linear_factors(rotary, factor))
-    _require(factor == 1.0, "rotary scaling both by a linear factor and by rope_freqs.weight is not supported")
-    _require(
+    require(factor == 1.0, "rotary scaling both by a linear factor and by rope_freqs.weight is not supported")
+    require(
         len(frequency_factors) == rotary // 2,
         f"tensor 'rope_freqs.weight' has {len(frequency_factors)} factors, not {rotary // 2}",
     )
-    _require(min(frequency_factors) > 0, "tensor 'rope_freqs.weight' holds factors that are not above 0")
+    require(min(frequency_factors) > 0, "tensor 'rope_freqs.weight' holds factors that are not above 0")
     return _Scaling("llama3", tuple(frequency_factors))
 
 
@@ -206,10 +137,10 @@ def read_tokenizer(metadata: Mapping[str, Value]) -> TokenizerData:
     Where the file is silent, add_bos and add_space_prefix are what llama.cpp takes for the family. Raises
     ModelError, without the file's name, for values of a wrong kind or ids outside the vocabulary.
     """
-    read = _Metadata(metadata)
+    read = Values(metadata, "the metadata")
     tokens = read.texts("tokenizer.ggml.tokens")
     token_types = read.integers("tokenizer.ggml.token_type")
-    _require(
+    require(
         not token_types or len(token_types) == len(tokens),
         f"the metadata has {len(tokens)} tokens and {len(token_types)} token types",
     )
@@ -239,4 +170,4 @@ def _refuse_features(metadata: Mapping[str, Value], architecture: str) -> None:
         key = f"{architecture}.{feature.key}"
         value = metadata.get(key)
         if value is not None and value not in feature.neutral:
-            raise ModelError(f"{feature.name} is not supported ({key} is {_short(value)})")
+            raise ModelError(f"{feature.name} is not supported ({key} is {short(value)})")
