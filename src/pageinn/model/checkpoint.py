@@ -45,6 +45,11 @@ class Checkpoint(Protocol):
         """Whether query and key rows are ordered for pairs (2i, 2i + 1), not (i, i + rotary_dim / 2)."""
         ...
 
+    @property
+    def served_name(self) -> str:
+        """What a client calls the model: its name on the hub, or its file's or folder's, easy to type."""
+        ...
+
     def own_name(self, name: str) -> str:
         """What the format itself calls a tensor, for messages."""
         ...

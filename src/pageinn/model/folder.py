@@ -44,9 +44,10 @@ class SafetensorsFolder:
 
     interleaved_rotary = False
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        """Read the small files and the tables of the large ones. name: what the model is called, or the folder.
+    def __init__(self, path: Path, name: str | None = None, *, weights: bool = True) -> None:
+        """Read the small files and the tables of the large ones.
 
+        name: what the model is called, by default as the folder. weights: without them there are no tensors.
         Raises ModelError, one line that names the folder, if it is not a model that is supported.
         """
         self.path = path
@@ -54,8 +55,13 @@ class SafetensorsFolder:
             content = read_json(path / "config.json", required=True)
             self.config: ModelConfig = read_hf_config(content, name or path.resolve().name)
             self._tied_head: SafeTensor | None = None
-            self.tensors: Mapping[str, SafeTensor] = self._table()
+            self.tensors: Mapping[str, SafeTensor] = self._table() if weights else {}
             self.tokenizer: TokenizerData = read_hf_tokenizer(path, content, self.config.vocab_size)
+
+    @property
+    def served_name(self) -> str:
+        """The name on the hub, or the folder's."""
+        return self.config.name
 
     def own_name(self, name: str) -> str:
         """What transformers calls a tensor."""
@@ -104,6 +110,12 @@ class SafetensorsFolder:
         same = embedding.dtype == head.dtype and embedding.shape == head.shape
         if not (same and np.array_equal(embedding.raw, head.raw)):
             raise ModelError(f"{head.name!r} differs from {embedding.name!r}, and config.json says that they are tied")
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether all files of weights that the folder speaks of are there."""
+    speaks = (folder / SINGLE).exists() or (folder / INDEX).exists()
+    return speaks and all((folder / name).exists() for name in _files(folder))
 
 
 def _files(folder: Path) -> list[str]:

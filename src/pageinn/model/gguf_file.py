@@ -53,6 +53,11 @@ class GGUFFile:
         """Whether query and key rows lie in the order of Meta's original code: only in Llama's own files."""
         return self.config.architecture == "llama"
 
+    @property
+    def served_name(self) -> str:
+        """The file's name without its ending."""
+        return self.path.name.removesuffix(".gguf")
+
     def own_name(self, name: str) -> str:
         """The names that this project uses are a GGUF's."""
         return name
@@ -103,6 +108,21 @@ def dequantise_rows(rows: NDArray[np.uint8], kind: GGMLQuantizationType) -> F32:
         return np.asarray(dequantize(rows, kind), np.float32)
 
 
+def supported_types() -> list[str]:
+    """The names of the tensor types that can be read."""
+    return [kind.name for kind in GGMLQuantizationType if _dequantisable(kind)]
+
+
+def _dequantisable(kind: GGMLQuantizationType) -> bool:
+    _, block_bytes = GGML_QUANT_SIZES[kind]
+    try:
+        # The package says what it supports by doing it: one block of zeros.
+        dequantise_rows(np.zeros((1, block_bytes), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
 def _map_file(path: Path) -> NDArray[Any]:
     if path.is_dir():
         raise ModelError(f"{path}: a directory, not a GGUF file")
@@ -115,9 +135,5 @@ def _map_file(path: Path) -> NDArray[Any]:
 
 
 def _require_dequantisable(tensor: TensorInfo) -> None:
-    _, block_bytes = GGML_QUANT_SIZES[tensor.type]
-    try:
-        # The package says what it supports by doing it: one block of zeros.
-        dequantise_rows(np.zeros((1, block_bytes), np.uint8), tensor.type)
-    except NotImplementedError as error:
-        raise ModelError(f"tensor {tensor.name!r} has type {tensor.type.name}, which is not supported") from error
+    if not _dequantisable(tensor.type):
+        raise ModelError(f"tensor {tensor.name!r} has type {tensor.type.name}, which is not supported")

@@ -61,10 +61,12 @@ _BY_NAME: dict[str, Callable[[], Pretokenizer]] = {
     "qwen2": _qwen2,
 }
 
+#: The names that are supported.
+KNOWN = tuple(sorted(_BY_NAME))
+
 
 def pretokenizer(name: str) -> Pretokenizer:
     """The pre-tokenizer of this name. Raises TokenizerError for a name that is not known."""
     if name not in _BY_NAME:
-        known = ", ".join(sorted(_BY_NAME))
-        raise TokenizerError(f"pre-tokenizer {name!r} is not supported; supported are {known}")
+        raise TokenizerError(f"pre-tokenizer {name!r} is not supported; supported are {', '.join(KNOWN)}")
     return _BY_NAME[name]()
