@@ -112,8 +112,8 @@ class Outcome(NamedTuple):
 class Counters:
     """What has happened so far; all only grow, and are in tokens where nothing else is said.
 
-    Queries and hits count a request's prompt once. computed_prompt_tokens counts what each choice computed of it, a fork
-    its last token; recomputed_tokens what a preemption made a choice compute again.
+    Queries and hits count a request's prompt once. computed_prompt_tokens counts what every choice computed of it (a
+    fork: the last token), recomputed_tokens what a preemption made a choice compute again.
     """
 
     queries: int = 0
