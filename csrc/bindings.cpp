@@ -386,9 +386,9 @@ const Kernels& kernels_for(const std::string& isa) {
     return portable_kernels();
 }
 
-void construct(Engine* at, int threads, const std::string& isa) {
+void construct(Engine* at, int threads, const std::string& isa, bool share_prefixes) {
     if (threads < 1 || threads > 1024) fail("threads must be from 1 to 1024, not " + std::to_string(threads));
-    new (at) Engine(kernels_for(isa), threads);
+    new (at) Engine(kernels_for(isa), threads, share_prefixes);
 }
 
 }  // namespace

@@ -72,12 +72,19 @@ struct Store {
     int64_t block_size;
 };
 
+// Where one head's keys and values of a partition lie, eight at a time. Behind the last eight in use come kAhead that
+// can be asked for ahead of time.
+struct KeyRuns {
+    static constexpr int kRuns = kPartition / kLanes;
+    static constexpr int kAhead = 16;
+    const void* keys[kRuns + kAhead];    // each [size] rows of eight, block_size apart
+    const void* values[kRuns + kAhead];  // each [eight][size]
+};
+
 // What a tile of rows needs for one partition of keys. visible: how many of the partition's keys each row sees.
 struct TilePart {
     const Store* store;
-    const int32_t* table;
-    int64_t head;
-    int64_t partition;
+    const KeyRuns* runs;
     const float* q;  // [rows][size], already scaled
     int rows;
     int visible[kTile];

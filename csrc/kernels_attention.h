@@ -1,44 +1,57 @@
 // Attention of a few query rows over one partition of keys. See kernels_impl.h.
 
-// Scores of W groups of eight keys for R rows: sums over the head's dimensions in order, for every row and key.
-// Prefetches the groups `ahead`: a decode reads a cache far larger than the processor's, in short runs at scattered
-// addresses that the hardware does not foresee.
-template <class T, int R, int W>
-inline void score_groups(const T* const* keys, const T* const* ahead, int64_t block_size, const float* q, int64_t size,
-                         float* scores) {
-    F8 sums[R][W];
-    for (int r = 0; r < R; ++r)
-        for (int w = 0; w < W; ++w) sums[r][w] = splat(0.0f);
-    for (int64_t d = 0; d < size; ++d) {
+// sums[r][i] += left(r) * right(i), keeping in registers what is fewer.
+template <int R, int W, class Left, class Right>
+inline void add_products(F8 (&sums)[R][W], Left left, Right right) {
+    if constexpr (R < W) {
         F8 each[R];
-        for (int r = 0; r < R; ++r) each[r] = splat(q[r * size + d]);
-        for (int w = 0; w < W; w += 2) prefetch(ahead[w] + d * block_size);
-        for (int w = 0; w < W; ++w) {
-            const F8 key = load(keys[w] + d * block_size);
-            for (int r = 0; r < R; ++r) sums[r][w] = fma(each[r], key, sums[r][w]);
+        for (int r = 0; r < R; ++r) each[r] = left(r);
+        for (int i = 0; i < W; ++i) {
+            const F8 x = right(i);
+            for (int r = 0; r < R; ++r) sums[r][i] = fma(each[r], x, sums[r][i]);
+        }
+    } else {
+        F8 each[W];
+        for (int i = 0; i < W; ++i) each[i] = right(i);
+        for (int r = 0; r < R; ++r) {
+            const F8 x = left(r);
+            for (int i = 0; i < W; ++i) sums[r][i] = fma(x, each[i], sums[r][i]);
         }
     }
-    for (int r = 0; r < R; ++r)
-        for (int w = 0; w < W; ++w) store(scores + r * kPartition + w * kLanes, sums[r][w]);
 }
 
-template <class T, int R>
-inline void score_rows(const TilePart& t, int groups, float* scores) {
-    constexpr int W = R <= 3 ? 4 : 2;
-    const Store& s = *t.store;
-    const T* keys[kPartition / kLanes + 2 * W];
-    for (int i = 0; i < groups; ++i) {
-        const int64_t position = t.partition * kPartition + i * kLanes;
-        const int64_t block = t.table[position / s.block_size];
-        keys[i] = static_cast<const T*>(s.keys) + (block * s.heads + t.head) * s.size * s.block_size +
-                  position % s.block_size;
+// How many vectors of keys or dimensions R rows take at a time: enough sums to keep the multipliers busy, and few
+// enough for the registers.
+constexpr int width_for(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows == 3 ? 3 : 2; }
+
+// A row of scores, with room for some that nobody looks at.
+constexpr int kRowScores = kPartition + kLanes;
+
+// Scores of W runs of eight keys for R rows: sums over the head's dimensions in order, for every row and key.
+// Prefetches what is read next: a decode reads a cache far larger than the processor's, in short runs at scattered
+// addresses that the hardware does not foresee.
+template <class T, int R, int W>
+inline void score_runs(const T* const* keys, int64_t block_size, const float* q, int64_t size, float* scores) {
+    constexpr int kRunsAhead = 8;
+    F8 sums[R][W];
+    for (int r = 0; r < R; ++r)
+        for (int i = 0; i < W; ++i) sums[r][i] = splat(0.0f);
+    for (int64_t d = 0; d < size; ++d) {
+        for (int i = 0; i < W; i += 2) prefetch(keys[i + kRunsAhead] + d * block_size);
+        add_products<R, W>(
+            sums, [&](int r) { return splat(q[r * size + d]); }, [&](int i) { return load(keys[i] + d * block_size); });
     }
-    for (int i = groups; i < groups + 2 * W; ++i) keys[i] = keys[groups - 1];
-    int i = 0;
-    for (; i + W <= groups; i += W)
-        score_groups<T, R, W>(keys + i, keys + i + 2 * W, s.block_size, t.q, s.size, scores + i * kLanes);
-    for (; i < groups; ++i)
-        score_groups<T, R, 1>(keys + i, keys + i + 1, s.block_size, t.q, s.size, scores + i * kLanes);
+    for (int r = 0; r < R; ++r)
+        for (int i = 0; i < W; ++i) store(scores + r * kRowScores + i * kLanes, sums[r][i]);
+}
+
+// Scores of the partition's first `keys` keys and, to fill the last runs, of some that nobody looks at.
+template <class T, int R>
+inline void score_rows(const TilePart& t, int keys, float* scores) {
+    constexpr int W = width_for(R);
+    const T* const* runs = reinterpret_cast<const T* const*>(t.runs->keys);
+    for (int k = 0; k < keys; k += W * kLanes)
+        score_runs<T, R, W>(runs + k / kLanes, t.store->block_size, t.q, t.store->size, scores + k);
 }
 
 // Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.
@@ -59,26 +72,6 @@ inline void exponentiate_row(float* scores, int visible, float* largest, float* 
     *total = sum_lanes(sums);
 }
 
-// Adds weight * value over a run of keys, in order, for R rows and N * 8 dimensions. Prefetches the run `ahead`.
-template <class T, int R, int N>
-inline void add_values(const T* values, const T* ahead, int64_t size, int keys, const float* weights, float* output) {
-    constexpr int kLine = 64 / sizeof(T);
-    F8 sums[R][N];
-    for (int r = 0; r < R; ++r)
-        for (int n = 0; n < N; ++n) sums[r][n] = load(output + r * size + n * kLanes);
-    for (int k = 0; k < keys; ++k) {
-        for (int d = 0; d < N * kLanes; d += kLine) prefetch(ahead + k * size + d);
-        F8 value[N];
-        for (int n = 0; n < N; ++n) value[n] = load(values + k * size + n * kLanes);
-        for (int r = 0; r < R; ++r) {
-            const F8 weight = splat(weights[r * kPartition + k]);
-            for (int n = 0; n < N; ++n) sums[r][n] = fma(weight, value[n], sums[r][n]);
-        }
-    }
-    for (int r = 0; r < R; ++r)
-        for (int n = 0; n < N; ++n) store(output + r * size + n * kLanes, sums[r][n]);
-}
-
 inline float widen(float x) { return x; }
 inline float widen(Bfloat16 x) {
     const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
@@ -87,62 +80,71 @@ inline float widen(Bfloat16 x) {
     return wide;
 }
 
-template <class T, int R>
-inline void add_run(const T* values, const T* ahead, int64_t size, int keys, const float* weights, float* output) {
-    constexpr int N = R == 1 ? 8 : R <= 3 ? 4 : 2;
-    int64_t d = 0;
-    for (; d + N * kLanes <= size; d += N * kLanes)
-        add_values<T, R, N>(values + d, ahead + d, size, keys, weights, output + d);
-    for (; d + kLanes <= size; d += kLanes)
-        add_values<T, R, 1>(values + d, ahead + d, size, keys, weights, output + d);
-    for (; d < size; ++d)
-        for (int r = 0; r < R; ++r)
-            for (int k = 0; k < keys; ++k)
-                output[r * size + d] =
-                    fma(weights[r * kPartition + k], widen(values[k * size + d]), output[r * size + d]);
+// Calls body(value, ahead, key) for the partition's keys [begin, end), in order: the key's value and one read later.
+template <class T, class Body>
+inline void for_values(const TilePart& t, int begin, int end, Body body) {
+    constexpr int kRunsAhead = 4;
+    const T* const* runs = reinterpret_cast<const T* const*>(t.runs->values);
+    while (begin < end) {
+        const int run = begin / kLanes, stop = end < (run + 1) * kLanes ? end : (run + 1) * kLanes;
+        const T* value = runs[run] + begin % kLanes * t.store->size;
+        const T* ahead = runs[run + kRunsAhead] + begin % kLanes * t.store->size;
+        for (; begin < stop; ++begin, value += t.store->size, ahead += t.store->size) body(value, ahead, begin);
+    }
 }
 
-// Where the value of one of the partition's keys lies.
-template <class T>
-inline const T* value_at(const TilePart& t, int64_t key) {
-    const Store& s = *t.store;
-    const int64_t position = t.partition * kPartition + key;
-    const int64_t block = t.table[position / s.block_size];
-    return static_cast<const T*>(s.values) +
-           ((block * s.heads + t.head) * s.block_size + position % s.block_size) * s.size;
+// Adds weight * value over the keys [begin, end), in order, for R rows and N vectors of dimensions. Prefetches.
+template <class T, int R, int N>
+inline void add_vectors(const TilePart& t, int begin, int end, int64_t d, const float* weights, float* output) {
+    constexpr int kLine = 64 / sizeof(T);
+    const int64_t size = t.store->size;
+    F8 sums[R][N];
+    for (int r = 0; r < R; ++r)
+        for (int i = 0; i < N; ++i) sums[r][i] = load(output + r * size + d + i * kLanes);
+    for_values<T>(t, begin, end, [&](const T* value, const T* ahead, int k) {
+        for (int i = 0; i < N * kLanes; i += kLine) prefetch(ahead + d + i);
+        add_products<R, N>(
+            sums, [&](int r) { return splat(weights[r * kRowScores + k]); },
+            [&](int i) { return load(value + d + i * kLanes); });
+    });
+    for (int r = 0; r < R; ++r)
+        for (int i = 0; i < N; ++i) store(output + r * size + d + i * kLanes, sums[r][i]);
 }
 
-// Adds the values of the partition's keys [begin, end), block by block.
 template <class T, int R>
 inline void add_keys(const TilePart& t, int begin, int end, const float* weights, float* output) {
-    const int64_t block_size = t.store->block_size;
-    while (begin < end) {
-        const int64_t left = block_size - (t.partition * kPartition + begin) % block_size;
-        const int keys = left < end - begin ? static_cast<int>(left) : end - begin;
-        const T* values = value_at<T>(t, begin);
-        const T* ahead = begin + 2 * block_size < end ? value_at<T>(t, begin + 2 * block_size) : values;
-        add_run<T, R>(values, ahead, t.store->size, keys, weights + begin, output);
-        begin += keys;
+    constexpr int N = width_for(R);
+    const int64_t size = t.store->size;
+    int64_t d = 0;
+    for (; d + N * kLanes <= size; d += N * kLanes) add_vectors<T, R, N>(t, begin, end, d, weights, output);
+    for (; d + 2 * kLanes <= size; d += 2 * kLanes) add_vectors<T, R, 2>(t, begin, end, d, weights, output);
+    for (; d + kLanes <= size; d += kLanes) add_vectors<T, R, 1>(t, begin, end, d, weights, output);
+    for (; d < size; ++d) {
+        for (int r = 0; r < R; ++r) {
+            float* sum = output + r * size + d;
+            for_values<T>(t, begin, end, [&](const T* value, const T*, int k) {
+                *sum = fma(weights[r * kRowScores + k], widen(value[d]), *sum);
+            });
+        }
     }
 }
 
 template <class T, int R>
 void attend_rows(const TilePart& t, const Softmax& out) {
-    alignas(32) float scores[R * kPartition];
+    alignas(32) float scores[R * kRowScores];
     int least = kPartition, most = 0;
     for (int r = 0; r < R; ++r) {
         least = t.visible[r] < least ? t.visible[r] : least;
         most = t.visible[r] > most ? t.visible[r] : most;
     }
-    const int groups = (most + kLanes - 1) / kLanes;
     const int64_t size = t.store->size;
-    score_rows<T, R>(t, groups, scores);
+    score_rows<T, R>(t, most, scores);
     for (int r = 0; r < R; ++r)
-        exponentiate_row(scores + r * kPartition, t.visible[r], out.largest + r, out.total + r);
+        exponentiate_row(scores + r * kRowScores, t.visible[r], out.largest + r, out.total + r);
     std::memset(out.output, 0, R * size * sizeof(float));
     add_keys<T, R>(t, 0, least, scores, out.output);
     for (int r = 0; r < R; ++r)
-        add_keys<T, 1>(t, least, t.visible[r], scores + r * kPartition, out.output + r * size);
+        add_keys<T, 1>(t, least, t.visible[r], scores + r * kRowScores, out.output + r * size);
 }
 
 template <class T>

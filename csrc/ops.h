@@ -31,8 +31,9 @@ struct PackedLinear {
 };
 
 struct Engine {
-    Engine(const Kernels& k, int threads) : kernels(k), pool(threads) {}
+    Engine(const Kernels& k, int threads, bool share) : kernels(k), share_prefixes(share), pool(threads) {}
     const Kernels& kernels;
+    const bool share_prefixes;  // whether attention reads once what several sequences' tables begin with
     Pool pool;
 };
 

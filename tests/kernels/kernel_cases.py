@@ -22,9 +22,9 @@ EPSILON = 2.0**-24  # unit roundoff of float32
 
 
 @functools.cache
-def cpu(isa: str, threads: int) -> CpuBackend:
+def cpu(isa: str, threads: int, share_prefixes: bool = True) -> CpuBackend:
     """A backend kept for the whole run, so that tests do not start threads all the time."""
-    return CpuBackend(threads=threads, isa=isa)
+    return CpuBackend(threads=threads, isa=isa, share_prefixes=share_prefixes)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> F32:

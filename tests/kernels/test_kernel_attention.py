@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,3 +233,79 @@ def test_the_chunking_test_can_fail() -> None:
     lay_out(store, text, table)
     whole = attend_in_chunks(REFERENCE, store, text, table, [])
     assert same_bits(whole, attend_in_chunks(REFERENCE, store, text, table, [100, 321]))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A sequence of a tree: it goes along with sequence `parent` for a number of blocks, and then on its own."""
+
+    parent: int
+    shared_blocks: int
+    own_tokens: int
+    queries: int
+
+
+branches = st.builds(
+    Branch, st.integers(0, 20), st.integers(0, 120), st.integers(1, 400), st.sampled_from([1, 1, 1, 3])
+)
+
+
+def grow_tree(rng: np.random.Generator, heads: Heads, block_size: int, dtype: str, tree: list[Branch]) -> Any:
+    """A store full of poison but for the tree's tokens, and a step that computes the last tokens of every branch."""
+    blocks = sum(-(-branch.own_tokens // block_size) for branch in tree)
+    store = empty_store(heads, blocks, block_size, dtype)
+    free, step = rng.permutation(blocks).astype(np.int32), list[Rows]()
+    for branch in tree:
+        parent = step[branch.parent % len(step)] if step else None
+        shared = min(branch.shared_blocks, parent.end // block_size) if parent else 0
+        own, free = np.split(free, [-(-branch.own_tokens // block_size)])
+        table = np.concatenate([parent.table[:shared], own]) if parent else own
+        text = random_text(rng, heads, branch.own_tokens)
+        if parent:
+            before = (getattr(parent.text, name)[: shared * block_size] for name in ("q", "k", "v"))
+            text = Text(*(np.concatenate(pair) for pair in zip(before, (text.q, text.k, text.v), strict=True)))
+        lay_out(store, text, table)
+        tokens = len(text.q)
+        step.append(Rows(text, table, max(0, tokens - branch.queries), tokens))
+    return store, step
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    heads=st.sampled_from([Heads(9, 3, 64), Heads(2, 2, 20), Heads(7, 1, 8)]),
+    block_size=st.sampled_from([8, 16, 24, 64]),
+    trunk=st.integers(200, 1100),
+    tree=st.lists(branches, min_size=1, max_size=12),
+)
+def test_bits_do_not_depend_on_who_shares_a_prefix(
+    isa: str, dtype: str, seed: int, heads: Heads, block_size: int, trunk: int, tree: list[Branch]
+) -> None:
+    """Trees of block tables, several levels deep, against every sequence alone; a neighbour's tail is poisoned too."""
+    rng = np.random.default_rng(seed)
+    store, step = grow_tree(rng, heads, block_size, dtype, [Branch(0, 0, trunk, 1), *tree])
+    together = attend(cpu(isa, 2), store, step)
+    apart = attend(cpu(isa, 3, share_prefixes=False), store, step)
+    for rows, ours, others in zip(step, together, apart, strict=True):
+        assert same_bits(ours, others)
+        assert same_bits(ours, attend(cpu(isa, 1), store, [rows])[0])
+    order = rng.permutation(len(step))
+    again = attend(cpu(isa, 3), store, [step[i] for i in order])
+    assert all(same_bits(together[i], ours) for i, ours in zip(order, again, strict=True))
+
+
+def test_a_neighbour_on_a_shared_prefix_may_hold_poison(isa: str) -> None:
+    """Two sequences share 512 tokens; all that the second has of its own is NaN, its query included."""
+    rng = np.random.default_rng(3)
+    heads = Heads(9, 3, 64)
+    tree = [Branch(0, 0, 600, 1), Branch(0, 32, 90, 1), Branch(0, 32, 300, 1)]
+    store, step = grow_tree(rng, heads, 16, "bfloat16", tree)
+    expected = attend(cpu(isa, 2), store, step)
+    for array in (step[1].text.q, step[1].text.k, step[1].text.v):
+        array[512:] = np.nan
+    lay_out(store, step[1].text, step[1].table)
+    ours = attend(cpu(isa, 2), store, step)
+    assert same_bits(ours[0], expected[0])
+    assert same_bits(ours[2], expected[2])
+    assert np.isnan(ours[1]).all()

@@ -15,21 +15,22 @@ class CpuBackend:
 
     threads: how many cores to use, the calling thread included; by default all that this process may run on.
     isa: "avx2", "portable" or "auto" (AVX2 where the processor has it); the environment variable PAGEINN_ISA
-    decides when it is "auto". Results of the two differ in the last bits; either is bit-identical with
-    itself. Raises ValueError for an unknown or unsupported `isa`, and every operation for arguments that do
-    not fit.
+    decides when it is "auto". Results of the two differ in the last bits; either is bit-identical with itself.
+    share_prefixes: whether attention reads the keys and values that several sequences' block tables begin with once
+    for all of them; the bits are the same either way. Raises ValueError for an unknown or unsupported `isa`, and
+    every operation for arguments that do not fit.
     """
 
     name = "cpu"
     store_dtypes = frozenset({"float32", "float16", "bfloat16"})
     weight_formats = frozenset({"float32", "int8"})
 
-    def __init__(self, threads: int | None = None, isa: str = "auto") -> None:
+    def __init__(self, threads: int | None = None, isa: str = "auto", share_prefixes: bool = True) -> None:
         if threads is None:
             threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if isa == "auto":
             isa = os.environ.get("PAGEINN_ISA", "auto")
-        self._engine = _cpu.Engine(threads, isa)
+        self._engine = _cpu.Engine(threads, isa, share_prefixes)
 
     @property
     def isa(self) -> str:
