@@ -1,21 +1,23 @@
 """How fast the CPU kernels are, beside what the machine can do: `python benchmarks/kernels.py [--threads N]`.
 
 Prints tables in 80 columns. An operation is a multiplication or an addition; GB/s count the weights, or the keys
-and values, that must be read once. Weights come cold from memory, as a model's layers do; attention is the best of
-several runs over the same cache.
+and values, that must be read once. Weights come cold from memory, as a model's layers do, and so do the keys and
+values of shared prefixes; other attention is the best of several runs over the same cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import statistics
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from pageinn.kernels.backend import F32, LayerStore, PackedLinear
+from pageinn.kernels.backend import F32, I32, PARTITION, LayerStore, PackedLinear
 from pageinn.kernels.cpu import CpuBackend
+from yardsticks import best_seconds, show_yardsticks
 
 #: The layers of SmolLM2-135M, inputs x outputs: gate or up, down, and the head that gives logits.
 SHAPES = {
@@ -28,18 +30,6 @@ HEADS, KV_HEADS, SIZE, BLOCK = 9, 3, 64, 16
 COLD_BYTES = 96 << 20
 
 
-def best_seconds(call: Callable[[int], object], at_least: float = 0.15) -> float:
-    """The fastest single call, over at least this many seconds of calls; the argument counts them."""
-    call(0)
-    best, count, end = float("inf"), 1, time.perf_counter() + at_least
-    while time.perf_counter() < end or count < 4:
-        begin = time.perf_counter()
-        call(count)
-        best = min(best, time.perf_counter() - begin)
-        count += 1
-    return best
-
-
 def mean_seconds(call: Callable[[int], object], at_least: float = 0.15) -> float:
     """Seconds per call over a run of calls, for calls that must not find their weights in a cache."""
     call(0)
@@ -48,15 +38,6 @@ def mean_seconds(call: Callable[[int], object], at_least: float = 0.15) -> float
         count += 1
         call(count)
     return spent / count
-
-
-def show_yardsticks(rng: np.random.Generator) -> None:
-    left, right = (rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2))
-    seconds = best_seconds(lambda _: left @ right)
-    print(f"numpy float32 product 1024 x 1024 x 1024 {2 * 1024**3 / seconds / 1e9:12.0f} GFLOP/s")
-    memory = np.ones(256 << 17, np.float64)
-    seconds = best_seconds(lambda _: memory.sum())
-    print(f"memory read by one thread (numpy sum of 256 MiB) {memory.nbytes / seconds / 1e9:4.0f} GB/s\n")
 
 
 def show_linear(backend: CpuBackend, rng: np.random.Generator) -> None:
@@ -100,6 +81,39 @@ def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
     print()
 
 
+def show_shared_prefixes(threads: int | None, rng: np.random.Generator) -> None:
+    """Decodes with 32 to 400 tokens of their own behind a prefix that they share: read once for all, and apart."""
+    backends = [CpuBackend(threads=threads, share_prefixes=share) for share in (True, False)]
+    print(f"{'prefix':<10}{'sequences':>10}{'shared':>9}{'once, microsec':>18}{'apart, microsec':>18}{'ratio':>10}")
+    for dtype in ("bfloat16", "float32"):
+        for sequences, shared in ((8, 4096), (16, 4096), (64, 1536), (16, PARTITION)):
+            contexts = (shared + rng.integers(32, 401, sequences)).astype(np.int32)
+            tables = shared_tables(rng, sequences, shared // BLOCK, 400 // BLOCK + 1)
+            first = random_store(rng, int(tables.max()) + 1, dtype)
+            copies = COLD_BYTES // (first.keys.nbytes + first.values.nbytes)
+            layers = [first, *(LayerStore(first.keys.copy(), first.values.copy()) for _ in range(copies))]
+            q = rng.standard_normal((sequences, HEADS, SIZE), dtype=np.float32)
+            out, starts = np.empty_like(q), np.arange(sequences + 1, dtype=np.int32)
+            seconds: list[list[float]] = [[], []]
+            for _ in range(7):
+                for backend, spent in zip(backends, seconds, strict=True):
+                    begin = time.perf_counter()
+                    for layer in layers:
+                        backend.attention(q, layer, tables, starts, contexts, SIZE**-0.5, out)
+                    spent.append((time.perf_counter() - begin) / len(layers))
+            once, apart = (statistics.median(spent) for spent in seconds)
+            figures = f"{once * 1e6:>18.1f}{apart * 1e6:>18.1f}{apart / once:>10.2f}"
+            print(f"{dtype:<10}{sequences:>10}{shared:>9}{figures}")
+    print()
+
+
+def shared_tables(rng: np.random.Generator, sequences: int, shared: int, own: int) -> I32:
+    """Block tables that begin with the same blocks, all in random order."""
+    blocks = rng.permutation(shared + sequences * own).astype(np.int32)
+    prefix = np.broadcast_to(blocks[:shared], (sequences, shared))
+    return np.concatenate([prefix, blocks[shared:].reshape(sequences, own)], axis=1)
+
+
 def random_store(rng: np.random.Generator, blocks: int, dtype: str) -> LayerStore:
     keys = rng.standard_normal((blocks, KV_HEADS, SIZE, BLOCK), dtype=np.float32)
     values = rng.standard_normal((blocks, KV_HEADS, BLOCK, SIZE), dtype=np.float32)
@@ -117,12 +131,14 @@ def show_small_calls(backend: CpuBackend) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, help="threads of the backend (default: all cores)")
-    backend = CpuBackend(threads=parser.parse_args().threads)
+    threads = parser.parse_args().threads
+    backend = CpuBackend(threads=threads)
     rng = np.random.default_rng(0)
     print(f"cpu backend, {backend.isa}, {backend.threads} threads\n")
-    show_yardsticks(rng)
+    show_yardsticks()
     show_linear(backend, rng)
     show_attention(backend, rng)
+    show_shared_prefixes(threads, rng)
     show_small_calls(backend)
 
 
