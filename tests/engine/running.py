@@ -1,0 +1,89 @@
+"""Drive an engine step by step and put its answers together, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pageinn.engine.config import EngineConfig
+from pageinn.engine.engine import Engine
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
+from pageinn.store.kv_store import KVStore
+
+
+class ChoiceKey(NamedTuple):
+    request_id: str
+    index: int
+
+
+@dataclass
+class Answer:
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogProb] = field(default_factory=list)
+    text: str = ""
+    cached: int = 0
+    finish: FinishReason | None = None
+
+    @property
+    def bits(self) -> tuple[list[int], list[TokenLogProb], str]:
+        """Everything of an answer that must not depend on anything but its request."""
+        return self.tokens, self.logprobs, self.text
+
+
+def run(engine: Engine, requests: Sequence[GenerationRequest]) -> dict[ChoiceKey, Answer]:
+    """Submit all at once and step until nothing is left."""
+    for request in requests:
+        engine.core.submit(request)
+    return finish(engine)
+
+
+def finish(engine: Engine) -> dict[ChoiceKey, Answer]:
+    answers: dict[ChoiceKey, Answer] = {}
+    while not engine.core.idle:
+        for delta in engine.core.step():
+            take(answers, delta)
+    return answers
+
+
+def take(answers: dict[ChoiceKey, Answer], delta: Delta) -> None:
+    answer = answers.setdefault(ChoiceKey(delta.request_id, delta.index), Answer())
+    assert answer.finish is None, "a delta after the end"
+    answer.tokens += delta.tokens
+    answer.logprobs += delta.logprobs
+    answer.text += delta.text
+    answer.cached = delta.cached_tokens
+    answer.finish = delta.finish_reason
+
+
+def alone(config: EngineConfig, requests: Sequence[GenerationRequest]) -> dict[ChoiceKey, Answer]:
+    """The reference: each request by itself, nothing shared or kept, one thread, a large pool."""
+    engine = Engine(replace(config, prefix_cache="off", threads=1))
+    answers = {}
+    for request in requests:
+        answers.update(run(engine, [request]))
+    return answers
+
+
+def with_blocks(path: Path, blocks: int, config: EngineConfig) -> EngineConfig:
+    """The settings with memory for exactly that many blocks of the tiny model (2 layers, 2 heads of 16)."""
+    itemsize = 4 if config.store_dtype == "float32" else 2
+    return replace(config, model=path, kv_cache_memory_bytes=blocks * 2 * 2 * 2 * 16 * 16 * itemsize)
+
+
+def store_of(engine: Engine) -> KVStore:
+    return engine.core._executor._store
+
+
+def poison(engine: Engine, blocks: Sequence[int] | None = None) -> None:
+    """Fill blocks (all if None) with bit patterns that are not a number in any float format."""
+    store = store_of(engine)
+    for array in (store.keys, store.values):
+        raw = array.view(np.uint8)
+        if blocks is None:
+            raw[:] = 0xFF
+        else:
+            raw[:, list(blocks)] = 0xFF
