@@ -194,7 +194,7 @@ def test_a_refusal_is_a_status_also_when_streaming(serve, stream: bool) -> None:
 
 def test_an_engine_that_has_stopped(serve) -> None:
     async def dead(request: GenerationRequest) -> AsyncIterator[Delta]:
-        raise EngineDeadError("step loop: boom")
+        raise EngineDeadError("the engine is shutting down")
         yield delta(request, "")
 
     with serve(dead) as (http, _):
@@ -205,6 +205,8 @@ def test_an_engine_that_has_stopped(serve) -> None:
         ):
             assert got.status_code == 503
             assert got.json()["error"]["code"] == "engine_dead"
+        refused = http.post("/v1/completions", json={"prompt": "a"}).json()["error"]
+        assert refused["message"] == "the engine is shutting down"
 
 
 def test_an_error_inside_a_stream_is_an_event_and_no_done(serve) -> None:

@@ -45,7 +45,7 @@ def from_engine(error: RefusedError | EngineDeadError) -> ApiError:
     """What the engine says, for the client."""
     if isinstance(error, RefusedError):
         return ApiError(400, str(error), param=error.param, code="request_refused")
-    return ApiError(503, f"the engine has stopped: {error}", kind="server_error", code="engine_dead")
+    return ApiError(503, str(error), kind="server_error", code="engine_dead")
 
 
 def engine_failed(message: str) -> ApiError:
