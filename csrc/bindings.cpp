@@ -394,6 +394,8 @@ void construct(Engine* at, int threads, const std::string& isa, bool share_prefi
 }  // namespace
 
 NB_MODULE(_cpu, m) {
+    // What still lives when the interpreter ends is freed with the process; a user has no use for a list of it.
+    nb::set_leak_warnings(false);
     nb::class_<PackedLinear>(m, "PackedLinear")
         .def_prop_ro("out_features", [](const PackedLinear& w) { return w.outputs; })
         .def_prop_ro("in_features", [](const PackedLinear& w) { return w.inputs; })
