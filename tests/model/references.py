@@ -19,9 +19,25 @@ def default_model() -> Path:
     return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
-def hugging_face_llama(path: Path) -> LlamaForCausalLM:
-    """Float32 weights. `from_pretrained` would ask for one more package to do this."""
-    config = LlamaConfig(**load_gguf_checkpoint(str(path))["config"], attn_implementation="sdpa")
+#: As SmolLM2-135M-Instruct was published; reading it from the GGUF would parse the vocabulary once more.
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_hidden_layers=30,
+    num_attention_heads=9,
+    num_key_value_heads=3,
+    max_position_embeddings=8192,
+    rms_norm_eps=1e-5,
+    rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+    tie_word_embeddings=True,
+    attn_implementation="sdpa",
+)
+
+
+def hugging_face_llama(path: Path, config: LlamaConfig | None = None) -> LlamaForCausalLM:
+    """Float32 weights. `from_pretrained` would ask for one more package to do this. config: the file's, if None."""
+    config = config or LlamaConfig(**load_gguf_checkpoint(str(path))["config"], attn_implementation="sdpa")
     with torch.device("meta"):
         skeleton = LlamaForCausalLM(config)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=skeleton)["tensors"]

@@ -47,9 +47,15 @@ def test_every_type_is_dequantised_as_the_gguf_package_does(tmp_path: Path, kind
             np.testing.assert_array_equal(out, expected[ids])
 
 
-def test_all_of_smollm2_is_dequantised_as_the_gguf_package_does() -> None:
+@pytest.fixture(scope="module")
+def smollm2() -> gguf.GGUFReader:
+    """As the gguf package reads it, which takes two seconds."""
+    return gguf.GGUFReader(default_model())
+
+
+def test_all_of_smollm2_is_dequantised_as_the_gguf_package_does(smollm2: gguf.GGUFReader) -> None:
     file = GGUFFile(default_model())
-    tensors = gguf.GGUFReader(default_model()).tensors
+    tensors = smollm2.tensors
     assert set(file.tensors) == {tensor.name for tensor in tensors}
     for tensor in tensors:
         np.testing.assert_array_equal(
@@ -57,9 +63,9 @@ def test_all_of_smollm2_is_dequantised_as_the_gguf_package_does() -> None:
         )
 
 
-def test_smollm2_metadata_equals_the_gguf_packages() -> None:
+def test_smollm2_metadata_equals_the_gguf_packages(smollm2: gguf.GGUFReader) -> None:
     data = GGUFFile(default_model()).tokenizer
-    fields = gguf.GGUFReader(default_model()).fields
+    fields = smollm2.fields
     assert data.tokens == fields["tokenizer.ggml.tokens"].contents()
     assert data.token_types == fields["tokenizer.ggml.token_type"].contents()
     assert data.merges == fields["tokenizer.ggml.merges"].contents()
