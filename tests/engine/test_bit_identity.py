@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from engine_runs import Answer, ChoiceKey, alone, poison, run, with_blocks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import Answer, ChoiceKey, alone, poison, run, with_blocks
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import ChoiceKey, finish, run, with_blocks
+from engine_runs import ChoiceKey, finish, run, with_blocks
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.core import WINDOW_SECONDS, EngineCore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import Answer, ChoiceKey, finish, run, store_of, take, with_blocks
+from engine_runs import Answer, ChoiceKey, finish, run, store_of, take, with_blocks
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
