@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cache(serve)
     _add_scheduling(serve)
     _add_address(serve)
+    _add_access(serve)
     models = commands.add_parser(
         "models",
         help="list what models are supported, or say whether a given one would load",
@@ -137,6 +138,17 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("address")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     group.add_argument("--port", type=_port, default=8000, help="port to listen on, 0 for any free one (default: 8000)")
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("access")
+    group.add_argument(
+        "--api-keys",
+        type=Path,
+        metavar="FILE",
+        help="tenants and their keys, in TOML; read again on SIGHUP (default: everybody is one tenant)",
+    )
+    group.add_argument("--metrics-key", metavar="KEY", help="the key that /metrics asks for (default: none)")
 
 
 def _positive(text: str) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from argparse import Namespace
 from dataclasses import fields
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
@@ -17,9 +21,11 @@ from pageinn.engine.config import EngineConfig
 from pageinn.engine.messages import RefusedError
 from pageinn.model.config import ModelError
 from pageinn.scheduling.config import ConfigError
+from pageinn.server.access import Access
 from pageinn.server.app import create_app
 from pageinn.server.run import PortError, address_of, bind, serve
 from pageinn.server.served import Served
+from pageinn.server.tenants import Keyring, KeysError
 from pageinn.store.kv_store import StoreTooLargeError
 from pageinn.text.template import TemplateError
 from pageinn.text.tokenizer import TokenizerError
@@ -28,7 +34,16 @@ if TYPE_CHECKING:
     from pageinn.engine.engine import Engine
 
 #: What can be wrong with what a person asked for; each says so in one line.
-_KNOWN = (ConfigError, ModelError, PortError, RefusedError, StoreTooLargeError, TemplateError, TokenizerError)
+_KNOWN = (
+    ConfigError,
+    KeysError,
+    ModelError,
+    PortError,
+    RefusedError,
+    StoreTooLargeError,
+    TemplateError,
+    TokenizerError,
+)
 
 
 def serve_command(args: Namespace) -> int:
@@ -42,7 +57,9 @@ def serve_command(args: Namespace) -> int:
 
 def _serve(args: Namespace) -> int:
     began = time.monotonic()
+    access = _access(args)
     sock = bind(args.host, args.port)
+    _warn_if_open(access, sock)
     engine = _load(_config(args))
     client = EngineClient(engine)
     print(engine.description, file=sys.stderr)
@@ -56,8 +73,43 @@ def _serve(args: Namespace) -> int:
         created=int(time.time()),
         cache_config=engine.cache_config,
     )
-    complete = serve(create_app(served), sock, ready=lambda: _say_ready(began, sock))
+    complete = serve(
+        create_app(served, access=access),
+        sock,
+        ready=lambda: _say_ready(began, sock),
+        hangup=None if access.keyring is None else partial(_reload, access.keyring),
+    )
     return 0 if complete else 1
+
+
+def _access(args: Namespace) -> Access:
+    """Raises KeysError."""
+    given = vars(args)
+    path: Path | None = given.get("api_keys")
+    if path is not None:
+        # Until the server listens for it: an early one must not end the process.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return Access(None if path is None else Keyring(path), given.get("metrics_key"))
+
+
+def _warn_if_open(access: Access, sock: socket) -> None:
+    host = sock.getsockname()[0]
+    if access.keyring is None and not ip_address(host).is_loopback:
+        print(
+            f"pageinn: warning: no --api-keys, and other machines may reach {host}: whoever does is the same tenant, "
+            "reads one cache with all others and may reset it",
+            file=sys.stderr,
+        )
+
+
+def _reload(keyring: Keyring) -> None:
+    """What SIGHUP asks for: the keys as the file has them now, or, if it is bad, as they were."""
+    try:
+        keyring.reload()
+    except KeysError as error:
+        print(f"pageinn: error: {error}; the keys stay as they were", file=sys.stderr, flush=True)
+        return
+    print(f"pageinn: keys of {keyring.num_tenants} tenants read", file=sys.stderr, flush=True)
 
 
 def _config(args: Namespace) -> EngineConfig:

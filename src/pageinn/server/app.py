@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from pageinn import __version__
 from pageinn.engine.messages import EngineDeadError, GenerationRequest
+from pageinn.server.access import Access, AccessControl, tenant_of
 from pageinn.server.answers import answer
 from pageinn.server.body import DEFAULT_LIMIT, read_json
 from pageinn.server.chat import ChatShape
@@ -39,7 +40,7 @@ from pageinn.server.served import Served
 R = TypeVar("R", bound=SamplingRequest)
 
 
-def create_app(served: Served, body_limit: int = DEFAULT_LIMIT) -> FastAPI:
+def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access | None = None) -> FastAPI:
     """The application. When it shuts down, it drains the engine. body_limit: the largest body, in bytes."""
 
     @asynccontextmanager
@@ -51,6 +52,7 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT) -> FastAPI:
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
     _add_error_handlers(app)
+    app.add_middleware(AccessControl, access=access or Access())
     use_schemas(app, CompletionRequest, ChatRequest)
     return app
 
@@ -63,7 +65,7 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         check_model(served, request.model)
         prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
         length = answer_length(served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS)
-        run = _run("cmpl", request, prompts, length, request.logprobs)
+        run = _run(http, "cmpl", request, prompts, length, request.logprobs)
         return await answer(http, served, run, CompletionShape(served.tokenizer, request.logprobs))
 
     @app.post("/v1/chat/completions", openapi_extra=body_schema(ChatRequest))
@@ -74,7 +76,9 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         prompt = await asyncio.to_thread(chat_tokens, served, request)
         asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
         length = answer_length(served, len(prompt), asked, default=None)
-        run = _run("chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None)
+        run = _run(
+            http, "chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None
+        )
         return await answer(http, served, run, ChatShape(served.tokenizer, request.logprobs))
 
 
@@ -87,6 +91,7 @@ async def _read(http: Request, kind: type[R], limit: int) -> R:
 
 
 def _run(
+    http: Request,
     prefix: str,
     request: SamplingRequest,
     prompts: list[tuple[int, ...]],
@@ -96,7 +101,7 @@ def _run(
     name = f"{prefix}-{uuid.uuid4().hex}"
     names = [name] if len(prompts) == 1 else [f"{name}-{i}" for i in range(len(prompts))]
     sampling = sampling_params(request, max_tokens, logprobs)
-    scope = scope_of(request)
+    scope = scope_of(tenant_of(http), request)
     return Run(
         id=name,
         requests=[

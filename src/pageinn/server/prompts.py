@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pageinn.engine.messages import SamplingParams
-from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.memory.scopes import Scope
 from pageinn.server.errors import ApiError, short
 from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
 from pageinn.server.served import Served
+from pageinn.server.tenants import Tenant
 from pageinn.text.template import TemplateError
 
 #: What OpenAI's completions answer when max_tokens is not given.
@@ -22,9 +23,9 @@ def check_model(served: Served, name: str | None) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def scope_of(request: SamplingRequest) -> Scope:
-    """Whose cache a request reads and writes."""
-    return DEFAULT._replace(salt=request.cache_salt)
+def scope_of(tenant: Tenant, request: SamplingRequest) -> Scope:
+    """Whose cache a request reads and writes: its tenant's, or inside that its salt's."""
+    return Scope(tenant.name, request.cache_salt)
 
 
 def completion_tokens(served: Served, prompts: list[Prompt]) -> list[tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -48,11 +50,14 @@ class _Server(uvicorn.Server):
     The first SIGTERM or SIGINT stops accepting and lets running requests finish; a second one does not wait.
     """
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], hangup: Callable[[], None] | None) -> None:
         super().__init__(config)
         self._ready = ready
+        self._hangup = hangup
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._hangup is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hangup)
         await super().startup(sockets)
         self._ready()
 
@@ -61,13 +66,17 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> bool:
+def serve(
+    app: FastAPI, sock: socket.socket, ready: Callable[[], None], hangup: Callable[[], None] | None = None
+) -> bool:
     """Serve until a signal; `ready` is called once it listens. False if a second signal cut it short.
+
+    hangup: called on SIGHUP, which without it ends the process, as ever.
 
     Raises PortError if another process began to listen on the address meanwhile.
     """
     config = uvicorn.Config(app, http="httptools", lifespan="on", log_level="warning", access_log=False)
-    server = _Server(config, ready)
+    server = _Server(config, ready, hangup)
     try:
         server.run(sockets=[sock])
     except OSError as error:
