@@ -6,7 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -33,18 +33,22 @@ _IDLE_SECONDS = 1.0
 
 
 class _Stream:
-    """Where a request's deltas go: a queue of the event loop that waits for them."""
+    """Where a request's deltas go: a queue of the event loop that waits for them. None ends it.
+
+    started: whether the core has the request; before that, deltas under its id belong to an earlier one.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.queue: asyncio.Queue[Delta | Exception] = asyncio.Queue()
+        self.queue: asyncio.Queue[Delta | EngineDeadError | None] = asyncio.Queue()
+        self.started = False
 
 
 class _Shutdown:
     """Ends the step loop."""
 
 
-_Message = Submit | Cancel | _Shutdown | tuple[ResetPrefixCache, "Future[ResetReport]"]
+_Message = tuple[Submit, _Stream] | Cancel | _Shutdown | tuple[ResetPrefixCache, "Future[ResetReport]"]
 
 
 class EngineClient:
@@ -56,6 +60,7 @@ class EngineClient:
         self._streams: dict[str, _Stream] = {}
         self._stats = self._core.stats()
         self._draining = False
+        self._ended: str | None = None
         self._thread = threading.Thread(target=self._run, name="pageinn-step", daemon=True)
         self._thread.start()
 
@@ -72,15 +77,19 @@ class EngineClient:
         if request.request_id in self._streams:
             raise RefusedError(f"request id {request.request_id} is in use", "request_id")
         self._core.check(request)
-        if self._draining or not self.alive:
-            raise EngineDeadError("the engine is shutting down" if self._draining else "the engine has stopped")
+        if self._draining:
+            raise EngineDeadError("the engine is shutting down")
         stream = self._streams[request.request_id] = _Stream()
         unfinished = request.sampling.n
-        self._inbox.put(Submit(request))
+        self._inbox.put((Submit(request), stream))
         try:
+            # Asked after the stream is there to be told: a loop that ends from here on tells it.
+            self._require_loop()
             while unfinished:
                 delta = await stream.queue.get()
-                if isinstance(delta, Exception):
+                if delta is None:
+                    return
+                if isinstance(delta, EngineDeadError):
                     raise delta
                 unfinished -= delta.finish_reason is not None
                 yield delta
@@ -90,15 +99,17 @@ class EngineClient:
                 self._inbox.put(Cancel(request.request_id))
 
     async def cancel(self, request_id: str) -> None:
-        """Free everything of a request at the next step."""
+        """Free everything of a request at the next step; its stream ends where it is."""
         self._inbox.put(Cancel(request_id))
+        stream = self._streams.get(request_id)
+        if stream is not None:
+            _wake(stream.loop, [(stream, None)])
 
     async def reset_prefix_cache(self) -> ResetReport:
         """Drop all kept blocks; says what that freed. Raises EngineDeadError when the loop has ended."""
-        if not self.alive:
-            raise EngineDeadError("the engine has stopped")
         answer: Future[ResetReport] = Future()
         self._inbox.put((ResetPrefixCache(), answer))
+        self._require_loop()
         return await asyncio.wrap_future(answer)
 
     def stats(self) -> Stats:
@@ -113,15 +124,20 @@ class EngineClient:
         self._inbox.put(_Shutdown())
         await asyncio.to_thread(self._thread.join)
 
+    def _require_loop(self) -> None:
+        if self._ended is not None:
+            raise EngineDeadError(self._ended)
+
     # --- the step loop's side ---
 
     def _run(self) -> None:
         try:
             while self._take_messages():
                 self._publish(self._core.step())
+            self._end("the engine has stopped")
         except Exception as error:
             log.exception("the step loop has ended")
-            self._fail(EngineDeadError(f"the engine has stopped: {error}"))
+            self._end(f"the engine has stopped: {error}")
 
     def _take_messages(self) -> bool:
         """Act on what came in, waiting for something to do; False to end the loop."""
@@ -134,13 +150,16 @@ class EngineClient:
                 self._stats = self._core.stats()
                 continue
             match message:
-                case Submit(request):
+                case (Submit(request), _Stream() as stream):
                     self._core.submit(request)
+                    stream.started = True
                 case Cancel(request_id):
                     self._core.cancel(request_id)
-                case (ResetPrefixCache(), answer):
-                    answer.set_result(self._core.reset_prefix_cache())
-                    self._stats = self._core.stats()
+                case (ResetPrefixCache(), Future() as answer):
+                    if answer.set_running_or_notify_cancel():
+                        report = self._core.reset_prefix_cache()
+                        self._stats = self._core.stats()
+                        answer.set_result(report)
                 case _Shutdown():
                     return False
 
@@ -149,24 +168,29 @@ class EngineClient:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, Delta]]] = {}
         for delta in deltas:
             stream = self._streams.get(delta.request_id)
-            if stream is not None:
+            if stream is not None and stream.started:
                 by_loop.setdefault(stream.loop, []).append((stream, delta))
         # One wake-up a step and loop, however many streams are open.
         for loop, pieces in by_loop.items():
             _wake(loop, pieces)
 
-    def _fail(self, error: EngineDeadError) -> None:
+    def _end(self, why: str) -> None:
+        """Tell everybody who waits; whoever comes later sees `_ended`."""
+        self._ended = why
         for stream in list(self._streams.values()):
-            _wake(stream.loop, [(stream, error)])
+            _wake(stream.loop, [(stream, EngineDeadError(why))])
+        while not self._inbox.empty():
+            match self._inbox.get():
+                case (ResetPrefixCache(), Future() as answer):
+                    if answer.set_running_or_notify_cancel():
+                        answer.set_exception(EngineDeadError(why))
 
 
-def _deliver(pieces: list[tuple[_Stream, Delta]] | list[tuple[_Stream, EngineDeadError]]) -> None:
+def _deliver(pieces: Sequence[tuple[_Stream, Delta | EngineDeadError | None]]) -> None:
     for stream, piece in pieces:
         stream.queue.put_nowait(piece)
 
 
-def _wake(
-    loop: asyncio.AbstractEventLoop, pieces: list[tuple[_Stream, Delta]] | list[tuple[_Stream, EngineDeadError]]
-) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, pieces: Sequence[tuple[_Stream, Delta | EngineDeadError | None]]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(_deliver, pieces)
