@@ -59,7 +59,7 @@ def refused(kind: type[CompletionRequest] | type[ChatRequest], data: dict) -> Ap
         ("model", 3, "model"),
         ("no_such_field", None, "no_such_field"),
         ("tools", [{"type": "function"}], "tools"),
-        ("frequency_penalty", 0.5, "frequency_penalty"),
+        ("frequency_penalty", 2.5, "frequency_penalty"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(field: str, value: object, param: str) -> None:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
 from pageinn.engine.messages import GenerationRequest, RefusedError, SamplingParams
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
+MAX_PENALTY = 2.0
+MAX_BIAS = 100.0
+#: Beyond these a logit would leave the range of float32.
+REPETITION_PENALTIES = (0.01, 100.0)
 _SEEDS = range(-(1 << 63), 1 << 64)
 
 
-def check_request(request: GenerationRequest, vocab_size: int) -> None:
+def check_request(request: GenerationRequest, vocab_size: int, eos_ids: Set[int]) -> None:
     """Raise RefusedError, naming the field, for values that have no meaning."""
     if not request.prompt:
         raise RefusedError("the prompt is empty; give at least one token", "prompt")
-    if not (min(request.prompt) >= 0 and max(request.prompt) < vocab_size):
-        raise RefusedError(f"token ids must lie in 0..{vocab_size - 1}", "prompt")
-    check_sampling(request.sampling)
+    _in_vocabulary("prompt", request.prompt, vocab_size)
+    sampling = request.sampling
+    check_sampling(sampling)
+    _in_vocabulary("logit_bias", [token for token, _ in sampling.logit_bias], vocab_size)
+    _in_vocabulary("stop_token_ids", sampling.stop_token_ids, vocab_size)
+    if sampling.min_tokens and len(eos_ids | set(sampling.stop_token_ids)) >= vocab_size:
+        raise RefusedError("min_tokens holds back every token there is; give fewer stop_token_ids", "min_tokens")
 
 
 def check_sampling(sampling: SamplingParams) -> None:
@@ -30,14 +40,32 @@ def check_sampling(sampling: SamplingParams) -> None:
     _between("min_p", sampling.min_p, 0.0, 1.0)
     if sampling.logprobs is not None:
         _between("logprobs", sampling.logprobs, 0, MAX_LOGPROBS)
+    _between("presence_penalty", sampling.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _between("frequency_penalty", sampling.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _between("repetition_penalty", sampling.repetition_penalty, *REPETITION_PENALTIES)
+    for token, bias in sampling.logit_bias:
+        _between("logit_bias", bias, -MAX_BIAS, MAX_BIAS, f" of token {token}")
+    if len({token for token, _ in sampling.logit_bias}) < len(sampling.logit_bias):
+        raise RefusedError("logit_bias names a token twice", "logit_bias")
+    _between("min_tokens", sampling.min_tokens, 0, None)
+    if sampling.min_tokens > sampling.max_tokens:
+        raise RefusedError(
+            f"min_tokens is {sampling.min_tokens} and max_tokens {sampling.max_tokens}; it must not be more",
+            "min_tokens",
+        )
     if sampling.seed is not None and sampling.seed not in _SEEDS:
         raise RefusedError("seed does not fit in 64 bits", "seed")
     if "" in sampling.stop:
         raise RefusedError("a stop string is empty", "stop")
 
 
-def _between(name: str, value: float, least: float, most: float | None) -> None:
+def _between(name: str, value: float, least: float, most: float | None, which: str = "") -> None:
     # Written so that NaN is refused too.
     if not (value >= least and (most is None or value <= most)):
         limits = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise RefusedError(f"{name} is {value}; it must be {limits}", name)
+        raise RefusedError(f"{name}{which} is {value}; it must be {limits}", name)
+
+
+def _in_vocabulary(name: str, tokens: Sequence[int], vocab_size: int) -> None:
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+        raise RefusedError(f"{name}: token ids must lie in 0..{vocab_size - 1}", name)

@@ -62,7 +62,7 @@ class EngineCore:
 
     def check(self, request: GenerationRequest) -> None:
         """Raise RefusedError for a request that can never be served. Reads only constants: any thread may call it."""
-        check_request(request, len(self._tokenizer.token_bytes))
+        check_request(request, len(self._tokenizer.token_bytes), self._tokenizer.eos_ids)
         reason = self.scheduler.refusal(self._request(request))
         if reason is not None:
             raise RefusedError(reason, "prompt")
@@ -98,7 +98,8 @@ class EngineCore:
         seated = {}
         for seat in plan.seated:
             stream = self._streams[seat.request_id]
-            seated[seat.seat] = SeatParams(ChoiceId(seat.request_id, seat.choice), stream.request.sampling, stream.seed)
+            who = ChoiceId(seat.request_id, seat.choice)
+            seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, stream.controls[seat.choice])
         result = self._executor.execute(plan, seated)
         outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens)]
         now = self._clock()
@@ -168,4 +169,5 @@ class EngineCore:
             n=sampling.n,
             eos_ids=self._tokenizer.eos_ids,
             ignore_eos=sampling.ignore_eos,
+            stop_ids=frozenset(sampling.stop_token_ids),
         )

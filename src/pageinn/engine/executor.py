@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pageinn.engine.logits import Controls
 from pageinn.engine.messages import SamplingParams, TokenLogProb
 from pageinn.kernels.backend import F32, I32, Backend, SampleParams
 from pageinn.memory.tokens import TOKEN_BYTES
@@ -27,6 +28,7 @@ class SeatParams(NamedTuple):
     who: ChoiceId
     sampling: SamplingParams
     seed: int
+    controls: Controls | None
 
 
 class StepResult(NamedTuple):
@@ -96,6 +98,12 @@ class Executor:
         seats = [item.seat for item in work]
         params = [self._params[seat] for seat in seats]
         sampling = [param.sampling for param in params]
+        wanted = [row for row, each in enumerate(sampling) if each.logprobs is not None]
+        # Log-probabilities are the model's own: their rows are copied before anything is changed.
+        own = logits[wanted]
+        for row, param in enumerate(params):
+            if param.controls is not None:
+                param.controls.apply(logits[row])
         tokens = self._backend.sample(
             logits,
             SampleParams(
@@ -108,17 +116,14 @@ class Executor:
                 position=np.array([item.start + len(item.tokens) // TOKEN_BYTES for item in work], np.uint64),
             ),
         )
-        return StepResult(dict(zip(seats, tokens.tolist(), strict=True)), self._log_probs(params, logits, tokens))
+        logprobs = self._log_probs([params[row] for row in wanted], own, tokens[wanted]) if wanted else {}
+        return StepResult(dict(zip(seats, tokens.tolist(), strict=True)), logprobs)
 
     def _log_probs(self, params: list[SeatParams], logits: F32, tokens: I32) -> dict[ChoiceId, TokenLogProb]:
-        wanted = [row for row, param in enumerate(params) if param.sampling.logprobs is not None]
-        if not wanted:
-            return {}
-        most = max(params[row].sampling.logprobs or 0 for row in wanted)
-        found = self._backend.log_probs(logits[wanted], tokens[wanted], most)
+        counts = [param.sampling.logprobs or 0 for param in params]
+        found = self._backend.log_probs(logits, tokens, max(counts))
         result = {}
-        for place, row in enumerate(wanted):
-            count = params[row].sampling.logprobs or 0
-            top = zip(found.top_ids[place, :count].tolist(), found.top[place, :count].tolist(), strict=True)
-            result[params[row].who] = TokenLogProb(int(tokens[row]), float(found.chosen[place]), tuple(top))
+        for row, (param, count) in enumerate(zip(params, counts, strict=True)):
+            top = zip(found.top_ids[row, :count].tolist(), found.top[row, :count].tolist(), strict=True)
+            result[param.who] = TokenLogProb(int(tokens[row]), float(found.chosen[row]), tuple(top))
         return result

@@ -14,7 +14,10 @@ class SamplingParams:
     """How to choose tokens. Meanings and defaults follow vLLM's; `validate` is done by the engine's `check_request`.
 
     temperature: 0 is greedy. top_k: 0 is off. seed: None lets the engine draw one at arrival.
-    logprobs: None for none, k for the chosen token's and the k most likely ones'.
+    logprobs: None for none, k for the chosen token's and the k most likely ones', of the model's own logits.
+    presence_penalty and frequency_penalty look at what was generated, repetition_penalty (1 is off) also at the prompt.
+    logit_bias: (token id, what is added to its logit). stop_token_ids end an answer whatever ignore_eos says.
+    min_tokens: before so many tokens neither end tokens, stop_token_ids nor stop strings end an answer.
     """
 
     max_tokens: int = 16
@@ -27,6 +30,12 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pageinn.engine.logits import controls_of
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
 from pageinn.engine.stats import Stats
 from pageinn.scheduling.plan import Ending, Outcome
@@ -24,7 +25,10 @@ class Stream:
         self.seed = seed
         self.arrival = now
         self.unfinished = set(range(request.sampling.n))
-        self._texts = [Detokenizer(tokenizer, request.sampling.stop) for _ in self.unfinished]
+        sampling = request.sampling
+        self.controls = [controls_of(sampling, request.prompt, tokenizer.eos_ids) for _ in self.unfinished]
+        self._texts = [Detokenizer(tokenizer, sampling.stop) for _ in self.unfinished]
+        self._generated = [0] * sampling.n
         self._last: dict[int, float] = {}
 
     def push(self, outcome: Outcome, logprob: TokenLogProb | None, now: float, stats: Stats) -> Delta:
@@ -34,8 +38,12 @@ class Stream:
         if outcome.token is not None:
             self._time(outcome.choice, now, stats)
             stats.generation_tokens += 1
+            self._generated[outcome.choice] += 1
+            controls = self.controls[outcome.choice]
+            if controls is not None:
+                controls.push(outcome.token)
             if outcome.ending is not Ending.STOP:
-                piece = texts.push([outcome.token])
+                piece = texts.push([outcome.token], self._generated[outcome.choice] > self.request.sampling.min_tokens)
                 text = piece.text
                 if piece.stopped:
                     reason = FinishReason.STOP

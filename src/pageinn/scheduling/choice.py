@@ -17,6 +17,7 @@ class Choice:
 
     __slots__ = (
         "arrival",
+        "end_ids",
         "follows",
         "forks",
         "generated",
@@ -34,6 +35,7 @@ class Choice:
     def __init__(self, request: Request, index: int, arrival: int) -> None:
         self.request = request
         self.index = index
+        self.end_ids = request.end_ids
         self.arrival = (arrival, index)
         self.known = request.prompt
         self.generated = 0

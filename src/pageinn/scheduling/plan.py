@@ -12,7 +12,10 @@ from pageinn.memory.scopes import Scope
 
 @dataclass(frozen=True)
 class Request:
-    """A request as the scheduler sees it. prompt: packed token ids (pageinn.memory.tokens). n: choices to generate."""
+    """A request as the scheduler sees it. prompt: packed token ids (pageinn.memory.tokens). n: choices to generate.
+
+    stop_ids end a choice like eos_ids, and also when ignore_eos is set.
+    """
 
     request_id: str
     prompt: bytes
@@ -21,6 +24,12 @@ class Request:
     n: int = 1
     eos_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    stop_ids: frozenset[int] = frozenset()
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The ids that end a choice."""
+        return self.stop_ids if self.ignore_eos else self.eos_ids | self.stop_ids
 
 
 class Arrive(NamedTuple):

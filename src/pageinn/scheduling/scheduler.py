@@ -79,7 +79,7 @@ class Scheduler:
                 f"the prompt's {prompt} tokens and max_tokens {request.max_tokens} exceed the maximum length of {limit}"
             )
         # A request that may end early is let in; one that must reach max_tokens is not.
-        least = prompt + (request.max_tokens if request.ignore_eos else 1)
+        least = prompt + (request.max_tokens if request.ignore_eos and not request.stop_ids else 1)
         slots = self.memory.pool.num_blocks * self.memory.block_size
         if least - 1 > slots:
             return (
@@ -287,7 +287,7 @@ class Scheduler:
         choice.generated += 1
         self.memory.record(sequence, token)
         ending: Ending | None = None
-        if token in request.eos_ids and not request.ignore_eos:
+        if token in choice.end_ids:
             ending = Ending.STOP
         elif choice.generated >= request.max_tokens:
             ending = Ending.LENGTH

@@ -33,14 +33,14 @@ def completion_tokens(served: Served, prompts: list[Prompt]) -> list[tuple[int, 
     return [_tokens(served, prompt, "prompt", add_special=True) for prompt in prompts]
 
 
-def chat_tokens(served: Served, request: ChatRequest) -> tuple[int, ...]:
+def chat_tokens(served: Served, request: ChatRequest, add_generation_prompt: bool = True) -> tuple[int, ...]:
     """Token ids of a conversation. Raises ApiError if there is no template or it refuses the conversation."""
     if served.template is None:
         message = f"the model '{served.model_name}' brings no chat template; use /v1/completions"
         raise ApiError(400, message, param="messages", code="no_chat_template")
     messages: list[dict[str, Any]] = [message.model_dump(exclude_none=True) for message in request.messages]
     try:
-        text = served.template.render(messages)
+        text = served.template.render(messages, add_generation_prompt)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_messages") from error
     return _tokens(served, text, "messages", add_special=False)
@@ -107,4 +107,10 @@ def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | N
         stop=request.stop,
         ignore_eos=request.ignore_eos,
         logprobs=logprobs,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        logit_bias=tuple(sorted((int(token), bias) for token, bias in request.logit_bias.items())),
+        stop_token_ids=request.stop_token_ids,
+        min_tokens=request.min_tokens,
     )

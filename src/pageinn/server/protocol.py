@@ -9,11 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from pageinn.server.errors import short
+
 MAX_CHOICES = 128
 MAX_PROMPTS = 2048
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_LOGPROBS = 20
+MAX_STOP_TOKENS = 1024
+MAX_BIASES = 1024
 
 Prompt = str | list[int]
 
@@ -50,9 +54,6 @@ class SamplingRequest(_Strict):
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
         "best_of": (1, None),
         "echo": (False, None),
-        "frequency_penalty": (0, 0.0, None),
-        "logit_bias": ({}, None),
-        "presence_penalty": (0, 0.0, None),
         "response_format": ({"type": "text"}, None),
         "suffix": (None,),
         "tool_choice": ("none", None),
@@ -70,7 +71,13 @@ class SamplingRequest(_Strict):
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: Annotated[tuple[str, ...], Field(json_schema_extra={"anyOf": [{"type": "string"}]})] = ()
+    stop_token_ids: Annotated[tuple[int, ...], Field(strict=False, max_length=MAX_STOP_TOKENS)] = ()
     ignore_eos: bool = False
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] = 1.0
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASES)] = {}
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     # Without effect here, accepted because clients send them.
     user: Any = None
@@ -91,6 +98,21 @@ class SamplingRequest(_Strict):
         if not all(1 <= len(stop) <= MAX_STOP_LENGTH for stop in stops):
             raise ValueError(f"a stop string must have 1 to {MAX_STOP_LENGTH} characters")
         return tuple(stops)
+
+    @field_validator("stop_token_ids", mode="before")
+    @classmethod
+    def _stop_tokens(cls, value: Any) -> Any:
+        if not isinstance(value, list) or not all(type(token) is int for token in value):
+            raise ValueError("must be a list of token ids")
+        return value
+
+    @field_validator("logit_bias", mode="after")
+    @classmethod
+    def _token_ids(cls, value: dict[str, float]) -> dict[str, float]:
+        for name in value:
+            if not (len(name) < 10 and name.isascii() and name.isdecimal() and name == str(int(name))):
+                raise ValueError(f"{short(name)} is no token id")
+        return value
 
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> SamplingRequest:

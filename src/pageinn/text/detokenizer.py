@@ -30,6 +30,8 @@ class _StopAutomaton:
 
     def feed(self, char: str) -> bool:
         """Take one more character; says whether the stop string is now complete."""
+        if self.matched == len(self._stop):
+            self.matched = self._fallback[-1]
         while self.matched and self._stop[self.matched] != char:
             self.matched = self._fallback[self.matched - 1]
         if self._stop[self.matched] == char:
@@ -64,24 +66,27 @@ class Detokenizer:
         self._held = ""
         self._stopped = False
 
-    def push(self, tokens: Iterable[int]) -> Piece:
-        """Take new tokens; returns the text that is now certain. After a stop nothing more comes out."""
-        return self._scan(self._decoder.decode(b"".join(self._token_bytes[token] for token in tokens)))
+    def push(self, tokens: Iterable[int], may_stop: bool = True) -> Piece:
+        """Take new tokens; returns the text that is now certain. After a stop nothing more comes out.
+
+        may_stop: whether a stop string that these tokens complete ends the answer, or is text like any other.
+        """
+        return self._scan(self._decoder.decode(b"".join(self._token_bytes[token] for token in tokens)), may_stop)
 
     def finish(self) -> str:
         """The answer has ended: returns what was held back. An incomplete character becomes U+FFFD."""
-        last = self._scan(self._decoder.decode(b"", final=True)).text
+        last = self._scan(self._decoder.decode(b"", final=True), True).text
         held, self._held = self._held, ""
         return last + held
 
-    def _scan(self, text: str) -> Piece:
+    def _scan(self, text: str, may_stop: bool) -> Piece:
         if self._stopped:
             return Piece("", True)
         if not self._automata:
             return Piece(text, False)
         for i, char in enumerate(text):
             complete = [automaton.matched for automaton in self._automata if automaton.feed(char)]
-            if complete:
+            if complete and may_stop:
                 self._stopped = True
                 shown = self._held + text[: i + 1]
                 self._held = ""
