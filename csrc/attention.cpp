@@ -150,7 +150,7 @@ private:
     int64_t token_of(int64_t row) const { return rows_[row] / group_; }
     int64_t head_of(int64_t row, int64_t kv_head) const { return kv_head * group_ + rows_[row] % group_; }
 
-    // Finds the partition's first `keys` keys; what is read after the keys are the values, and then the next keys.
+    // Finds the partition's first `keys` keys.
     void find_runs(const Strip& strip, int64_t head, int64_t partition, int64_t keys, KeyRuns& runs) const {
         const Store& s = a_.store;
         const int64_t bytes = s.type == StoreType::kFloat32 ? 4 : 2;
@@ -162,9 +162,13 @@ private:
             offset += kLanes;
             if (offset == s.block_size) offset = 0, ++block;
         }
-        for (int64_t i = 0; i < KeyRuns::kAhead; ++i) {
-            runs.keys[count + i] = runs.values[std::min(i, count - 1)];
+        for (int64_t i = 0; i < KeyRuns::kSpare; ++i) {
+            runs.keys[count + i] = runs.keys[count - 1];
             runs.values[count + i] = runs.values[count - 1];
+        }
+        for (int64_t i = 0; i < count + KeyRuns::kSpare; ++i) {
+            const int64_t later = i + KeyRuns::kSpare;
+            runs.later[i] = later < count ? runs.keys[later] : runs.values[std::min(later - count, count - 1)];
         }
     }
 

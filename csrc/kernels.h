@@ -72,13 +72,14 @@ struct Store {
     int64_t block_size;
 };
 
-// Where one head's keys and values of a partition lie, eight at a time. Behind the last eight in use come kAhead that
-// can be asked for ahead of time.
+// Where one head's keys and values of a partition lie, eight at a time. The last in use is repeated kSpare times, for
+// rows that take several at a time.
 struct KeyRuns {
     static constexpr int kRuns = kPartition / kLanes;
-    static constexpr int kAhead = 16;
-    const void* keys[kRuns + kAhead];    // each [size] rows of eight, block_size apart
-    const void* values[kRuns + kAhead];  // each [eight][size]
+    static constexpr int kSpare = 8;
+    const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart
+    const void* values[kRuns + kSpare];  // each [eight][size]
+    const void* later[kRuns + kSpare];   // what is read kSpare runs after these keys: keys or, after those, values
 };
 
 // What a tile of rows needs for one partition of keys. visible: how many of the partition's keys each row sees.

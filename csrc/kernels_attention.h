@@ -31,15 +31,17 @@ constexpr int kRowScores = kPartition + kLanes;
 // Prefetches what is read next: a decode reads a cache far larger than the processor's, in short runs at scattered
 // addresses that the hardware does not foresee.
 template <class T, int R, int W>
-inline void score_runs(const T* const* keys, int64_t block_size, const float* q, int64_t size, float* scores) {
-    constexpr int kRunsAhead = 8;
+inline void score_runs(const TilePart& t, int first, float* scores) {
+    const T* const* keys = reinterpret_cast<const T* const*>(t.runs->keys + first);
+    const T* const* later = reinterpret_cast<const T* const*>(t.runs->later + first);
+    const int64_t block_size = t.store->block_size, size = t.store->size;
     F8 sums[R][W];
     for (int r = 0; r < R; ++r)
         for (int i = 0; i < W; ++i) sums[r][i] = splat(0.0f);
     for (int64_t d = 0; d < size; ++d) {
-        for (int i = 0; i < W; i += 2) prefetch(keys[i + kRunsAhead] + d * block_size);
+        for (int i = 0; i < W; i += 2) prefetch(later[i] + d * block_size);
         add_products<R, W>(
-            sums, [&](int r) { return splat(q[r * size + d]); }, [&](int i) { return load(keys[i] + d * block_size); });
+            sums, [&](int r) { return splat(t.q[r * size + d]); }, [&](int i) { return load(keys[i] + d * block_size); });
     }
     for (int r = 0; r < R; ++r)
         for (int i = 0; i < W; ++i) store(scores + r * kRowScores + i * kLanes, sums[r][i]);
@@ -49,9 +51,7 @@ inline void score_runs(const T* const* keys, int64_t block_size, const float* q,
 template <class T, int R>
 inline void score_rows(const TilePart& t, int keys, float* scores) {
     constexpr int W = width_for(R);
-    const T* const* runs = reinterpret_cast<const T* const*>(t.runs->keys);
-    for (int k = 0; k < keys; k += W * kLanes)
-        score_runs<T, R, W>(runs + k / kLanes, t.store->block_size, t.q, t.store->size, scores + k);
+    for (int k = 0; k < keys; k += W * kLanes) score_runs<T, R, W>(t, k / kLanes, scores + k);
 }
 
 // Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +28,7 @@ from kernel_cases import (
     same_bits,
 )
 
-from pageinn.kernels.backend import F32, PARTITION
+from pageinn.kernels.backend import F32, PARTITION, LayerStore
 from pageinn.kernels.reference import attend_part, merge_parts, partitions
 
 # Inputs are unit normal, so outputs are at most about 4. Scores of at most 128 products err by some 1e-5
@@ -309,3 +311,31 @@ def test_a_neighbour_on_a_shared_prefix_may_hold_poison(isa: str) -> None:
     assert same_bits(ours[0], expected[0])
     assert same_bits(ours[2], expected[2])
     assert np.isnan(ours[1]).all()
+
+
+def before_a_guard_page(array: np.ndarray) -> np.ndarray:
+    """A copy of an array whose last byte is the last of a page, with a page behind it that must not be read."""
+    page = mmap.PAGESIZE
+    pages = -(-array.nbytes // page)
+    memory = mmap.mmap(-1, (pages + 1) * page)
+    copy = np.frombuffer(memory, array.dtype, array.size, pages * page - array.nbytes).reshape(array.shape)
+    copy[:] = array
+    guard = ctypes.addressof(ctypes.c_char.from_buffer(memory, pages * page))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+    return copy
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nothing_is_read_behind_the_store(isa: str, dtype: str) -> None:
+    """Rows take several vectors of keys at a time, also where a sequence has fewer and its block is the last one."""
+    rng = np.random.default_rng(8)
+    for heads, block_size in itertools.product((Heads(1, 1, 64), Heads(3, 1, 20), Heads(6, 1, 64)), (8, 64)):
+        text = random_text(rng, heads, 80)
+        store = empty_store(heads, 80 // block_size + 1, block_size, dtype)
+        table = np.arange(len(store.keys), dtype=np.int32)[::-1].copy()
+        store = LayerStore(*(before_a_guard_page(array) for array in store))
+        lay_out(store, text, table)
+        for end in (1, 8, 63, 80):
+            ours = attend(cpu(isa, 2), store, [Rows(text, table, end - 1, end)])[0]
+            assert np.isfinite(ours).all()
