@@ -179,7 +179,9 @@ void rms_norm(Engine& e, const Matrix<const float>& x, const float* weight, floa
 
 void rotary_write(Engine& e, const Matrix<float>& qkv, const int32_t* positions, const float* cos, const float* sin,
                   int64_t half, int64_t heads, const int64_t* slots, const Store& store) {
-    for_rows(e, qkv.rows, qkv.columns, [&](int64_t row) {
+    // Most of the time goes by waiting for the store's lines, one for every dimension of a key or two.
+    constexpr int64_t kWait = 8;
+    for_rows(e, qkv.rows, qkv.columns * kWait, [&](int64_t row) {
         const int64_t at = positions[row] * half;
         e.kernels.rotary_row(RotaryRow{qkv.row(row), cos + at, sin + at, half, heads, slots[row]}, store);
     });
