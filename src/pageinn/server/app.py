@@ -35,6 +35,7 @@ from pageinn.server.prompts import (
     scope_of,
 )
 from pageinn.server.protocol import ChatRequest, CompletionRequest, SamplingRequest
+from pageinn.server.public import add_public
 from pageinn.server.served import Served
 
 R = TypeVar("R", bound=SamplingRequest)
@@ -51,6 +52,7 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
     app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
+    add_public(app, served, body_limit)
     _add_error_handlers(app)
     app.add_middleware(AccessControl, access=access or Access())
     use_schemas(app, CompletionRequest, ChatRequest)
