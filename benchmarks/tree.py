@@ -19,6 +19,7 @@ SHARED, OWN = 16 * 1024, 16 * 1024
 PATH_NODES, FAN_OUT = 16, 1000
 TREE_TOKENS = 1_000_000
 ROUNDS = 101
+CHUNK = 256
 VOCABULARY = 32_000
 
 _rng = random.Random(7)
@@ -107,18 +108,36 @@ def measure_prompt(manager: MemoryManager, shared: list[int]) -> None:
     row("release: unpin the path", median(release) / 1e3)
 
 
-def measure_eviction(unit: int) -> None:
-    """Evict block by block from trees of growing size, all leaves being `unit` blocks long."""
-    for nodes in (1_000, 8_000, 64_000):
-        manager = MemoryManager(nodes * unit, BLOCK)
-        for _ in range(nodes):
-            store(manager, pack(tokens(unit * BLOCK)))
-        count = min(2_000, nodes * unit // 2)
+def measure_chunks(manager: MemoryManager, shared: list[int]) -> None:
+    """The same insertion as an engine does it, 256 tokens a step: the edge grows in place."""
+    spent = []
+    for _ in range(21):
+        sequence = manager.admit(DEFAULT, pack(shared + tokens(OWN))).sequence
         begin = time.perf_counter_ns()
-        for _ in range(count):
-            manager.tree.evict(1)
-        spent = (time.perf_counter_ns() - begin) / count / 1e3
-        row(f"evict one block, {nodes:>6,} leaves of {unit} block{'s' * (unit > 1)}", spent)
+        for end in range(SHARED + CHUNK, SHARED + OWN + 1, CHUNK):
+            manager.mark_stored(sequence, end)
+        spent.append(time.perf_counter_ns() - begin)
+        manager.release(sequence)
+    row(f"the same in {OWN // CHUNK} chunks of {CHUNK} tokens, all together", median(spent) / 1e3)
+
+
+def measure_eviction(leaves: int, siblings: int) -> None:
+    """Evict block by block from a tree of so many leaves of two blocks, in families of so many."""
+    manager = MemoryManager(3 * leaves + leaves // siblings, BLOCK)
+    for _ in range(leaves // siblings):
+        head = tokens(BLOCK) if siblings < leaves else []
+        for _ in range(siblings):
+            store(manager, pack(head + tokens(2 * BLOCK)))
+    what = f"evict a block, {manager.tree.num_nodes:>6,} nodes, {siblings:>6,} siblings"
+    row(what, median_us(manager.tree.evict, [1] * 2000))
+
+
+def measure_long_edges() -> None:
+    """Evict from leaves of 16k tokens: taking a block off an edge copies the rest of its tokens."""
+    manager = MemoryManager(64 * OWN // BLOCK, BLOCK)
+    for _ in range(64):
+        store(manager, pack(tokens(OWN)))
+    row("evict a block off a leaf of up to 16k tokens", median_us(manager.tree.evict, [1] * 2000))
 
 
 def main() -> None:
@@ -132,9 +151,13 @@ def main() -> None:
     store(manager, pack(tokens(BLOCK)), PUBLIC)
     prompts = [pack(shared + tokens(OWN)) for _ in range(ROUNDS)]
     row("match, 16k of 32k, public prefixes beside it", median_us(lambda p: manager.match(DEFAULT, p), prompts))
+    measure_chunks(manager, shared)
     manager.check()
-    measure_eviction(1)
-    measure_eviction(4)
+    for leaves in (1_000, 8_000, 64_000):
+        measure_eviction(leaves, 8)
+    for leaves in (1_000, 8_000, 64_000):
+        measure_eviction(leaves, leaves)
+    measure_long_edges()
 
 
 if __name__ == "__main__":
