@@ -53,6 +53,8 @@ def check_sampling(sampling: SamplingParams) -> None:
             f"min_tokens is {sampling.min_tokens} and max_tokens {sampling.max_tokens}; it must not be more",
             "min_tokens",
         )
+    if sampling.json_schema is not None and sampling.ignore_eos:
+        raise RefusedError("ignore_eos and a schema are given: an answer that is complete has to end", "ignore_eos")
     if sampling.seed is not None and sampling.seed not in _SEEDS:
         raise RefusedError("seed does not fit in 64 bits", "seed")
     if "" in sampling.stop:

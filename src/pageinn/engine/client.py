@@ -74,9 +74,13 @@ class EngineClient:
 
         Raises RefusedError before the first delta, EngineDeadError when the loop has ended or is ending.
         """
+        if request.sampling.json_schema is None:
+            self._core.check(request)
+        else:
+            # Compiling a schema may take a second, in which other streams go on.
+            await asyncio.to_thread(self._core.check, request)
         if request.request_id in self._streams:
             raise RefusedError(f"request id {request.request_id} is in use", "request_id")
-        self._core.check(request)
         if self._draining:
             raise EngineDeadError("the engine is shutting down")
         stream = self._streams[request.request_id] = _Stream()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pageinn.engine.checks import check_request
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
+from pageinn.engine.grammar import GrammarError, Grammars
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, RefusedError, ResetReport, TokenLogProb
 from pageinn.engine.outputs import Stream
 from pageinn.engine.stats import Stats
@@ -47,6 +48,7 @@ class EngineCore:
         self.scheduler = scheduler
         self._executor = executor
         self._tokenizer = tokenizer
+        self._grammars = Grammars(tokenizer)
         self._clock = clock
         self._seeds = random.Random(seed)
         self._streams: dict[str, Stream] = {}
@@ -63,6 +65,11 @@ class EngineCore:
     def check(self, request: GenerationRequest) -> None:
         """Raise RefusedError for a request that can never be served. Reads only constants: any thread may call it."""
         check_request(request, len(self._tokenizer.token_bytes), self._tokenizer.eos_ids)
+        if request.sampling.json_schema is not None:
+            try:
+                self._grammars.check(request.sampling.json_schema)
+            except GrammarError as error:
+                raise RefusedError(str(error), "response_format") from error
         reason = self.scheduler.refusal(self._request(request))
         if reason is not None:
             raise RefusedError(reason, "prompt")
@@ -74,7 +81,7 @@ class EngineCore:
         self.check(request)
         seed = request.sampling.seed
         seed = self._seeds.getrandbits(_SEED_BITS) if seed is None else seed % (1 << _SEED_BITS)
-        self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._clock())
+        self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._grammars, self._clock())
         self._stats.prompt_tokens += len(request.prompt)
         self._events.append(Arrive(self._request(request)))
 

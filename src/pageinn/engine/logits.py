@@ -22,6 +22,8 @@ _FORBIDDEN = np.float32(-np.inf)
 class Grammar(Protocol):
     """Where one answer stands in a grammar."""
 
+    error: str | None
+
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next: bool [vocabulary], never all False."""
 
@@ -42,6 +44,11 @@ class Controls:
         self._bias_ids = np.array([token for token, _ in sampling.logit_bias], np.int64)
         self._bias = np.array([bias for _, bias in sampling.logit_bias], np.float32)
         self._penalties = _Penalties(sampling, prompt) if _penalised(sampling) else None
+
+    @property
+    def error(self) -> str | None:
+        """Why the answer cannot go on, or None."""
+        return None if self.grammar is None else self.grammar.error
 
     def apply(self, logits: F32) -> None:
         """Change one row of logits [V] in place."""

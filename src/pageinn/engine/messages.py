@@ -17,6 +17,7 @@ class SamplingParams:
     logprobs: None for none, k for the chosen token's and the k most likely ones', of the model's own logits.
     presence_penalty and frequency_penalty look at what was generated, repetition_penalty (1 is off) also at the prompt.
     logit_bias: (token id, what is added to its logit). stop_token_ids end an answer whatever ignore_eos says.
+    json_schema: the answer is a JSON text that matches this schema, itself JSON; its properties come in its order.
     min_tokens: before so many tokens neither end tokens, stop_token_ids nor stop strings end an answer.
     """
 
@@ -36,6 +37,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     min_tokens: int = 0
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True)

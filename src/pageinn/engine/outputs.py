@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pageinn.engine.grammar import Grammars
 from pageinn.engine.logits import controls_of
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
 from pageinn.engine.stats import Stats
@@ -20,13 +21,17 @@ _OUTGREW = "the answer outgrew the KV cache; start the server with more --kv-cac
 class Stream:
     """One request's choices: their text so far, and when things happened (seconds of one clock)."""
 
-    def __init__(self, request: GenerationRequest, seed: int, tokenizer: Tokenizer, now: float) -> None:
+    def __init__(
+        self, request: GenerationRequest, seed: int, tokenizer: Tokenizer, grammars: Grammars, now: float
+    ) -> None:
         self.request = request
         self.seed = seed
         self.arrival = now
         self.unfinished = set(range(request.sampling.n))
         sampling = request.sampling
-        self.controls = [controls_of(sampling, request.prompt, tokenizer.eos_ids) for _ in self.unfinished]
+        schema = sampling.json_schema
+        starts = [None if schema is None else grammars.start(schema) for _ in self.unfinished]
+        self.controls = [controls_of(sampling, request.prompt, tokenizer.eos_ids, start) for start in starts]
         self._texts = [Detokenizer(tokenizer, sampling.stop) for _ in self.unfinished]
         self._generated = [0] * sampling.n
         self._last: dict[int, float] = {}
@@ -34,6 +39,7 @@ class Stream:
     def push(self, outcome: Outcome, logprob: TokenLogProb | None, now: float, stats: Stats) -> Delta:
         """The delta that an outcome makes. A stop string ends the choice even if the scheduler did not."""
         text, reason = "", _REASONS[outcome.ending] if outcome.ending else None
+        error = _OUTGREW if outcome.ending is Ending.POOL else None
         texts = self._texts[outcome.choice]
         if outcome.token is not None:
             self._time(outcome.choice, now, stats)
@@ -47,6 +53,8 @@ class Stream:
                 text = piece.text
                 if piece.stopped:
                     reason = FinishReason.STOP
+            if controls is not None and controls.error is not None:
+                reason, error = FinishReason.ERROR, controls.error
         if reason is not None:
             text += texts.finish()
             self._finish(outcome.choice, reason, now, stats)
@@ -58,7 +66,7 @@ class Stream:
             logprobs=() if logprob is None else (logprob,),
             cached_tokens=outcome.cached_tokens,
             finish_reason=reason,
-            error=_OUTGREW if outcome.ending is Ending.POOL else None,
+            error=error,
         )
 
     def _time(self, choice: int, now: float, stats: Stats) -> None:

@@ -9,6 +9,7 @@ from pageinn.memory.scopes import Scope
 from pageinn.server.errors import ApiError, short
 from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
 from pageinn.server.served import Served
+from pageinn.server.structured import schema_text
 from pageinn.server.tenants import Tenant
 from pageinn.text.template import TemplateError
 
@@ -110,7 +111,8 @@ def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | N
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         repetition_penalty=request.repetition_penalty,
-        logit_bias=tuple(sorted((int(token), bias) for token, bias in request.logit_bias.items())),
+        logit_bias=tuple(sorted((int(token), bias) for token, bias in (request.logit_bias or {}).items())),
         stop_token_ids=request.stop_token_ids,
         min_tokens=request.min_tokens,
+        json_schema=schema_text(request.response_format),
     )

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pageinn.server.errors import short
+from pageinn.server.strict import Strict
+from pageinn.server.structured import ResponseFormat
 
 MAX_CHOICES = 128
 MAX_PROMPTS = 2048
@@ -22,39 +24,18 @@ MAX_BIASES = 1024
 Prompt = str | list[int]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    #: Fields of OpenAI's that are not supported, and the values that ask for nothing; any other is refused.
-    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_the_empty(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if not cls._says_nothing(name, value)}
-
-    @classmethod
-    def _says_nothing(cls, name: str, value: Any) -> bool:
-        if name in cls.model_fields:
-            return value is None
-        return any(type(value) is type(other) and value == other for other in cls.neutral.get(name, ()))
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     """What a stream carries besides the answer."""
 
     include_usage: bool = False
 
 
-class SamplingRequest(_Strict):
+class SamplingRequest(Strict):
     """What completions and chat have in common."""
 
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
         "best_of": (1, None),
         "echo": (False, None),
-        "response_format": ({"type": "text"}, None),
         "suffix": (None,),
         "tool_choice": ("none", None),
         "tools": ([], None),
@@ -77,7 +58,10 @@ class SamplingRequest(_Strict):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] = 1.0
-    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASES)] = {}
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASES)] | None = (
+        None
+    )
+    response_format: ResponseFormat | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     # Without effect here, accepted because clients send them.
     user: Any = None
@@ -108,8 +92,8 @@ class SamplingRequest(_Strict):
 
     @field_validator("logit_bias", mode="after")
     @classmethod
-    def _token_ids(cls, value: dict[str, float]) -> dict[str, float]:
-        for name in value:
+    def _token_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        for name in value or ():
             if not (len(name) < 10 and name.isascii() and name.isdecimal() and name == str(int(name))):
                 raise ValueError(f"{short(name)} is no token id")
         return value
@@ -145,14 +129,14 @@ def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     """A part of a message's content."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(_Strict):
+class Message(Strict):
     """One turn of a conversation."""
 
     #: What clients send back of an answer's message that had none of these.
