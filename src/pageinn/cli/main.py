@@ -6,16 +6,22 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
 from pageinn.cli.sizes import parse_size
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _MODEL_HELP = "a GGUF file, a folder of safetensors, or a name on the Hugging Face hub (owner/name)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 for an error, 2 for wrong usage."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    _check_url(parser, args)
     try:
         return _command(args.command)(args)
     except KeyboardInterrupt:
@@ -29,6 +35,14 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from pageinn.cli.models import models_command
 
         return models_command
+    if name == "chat":
+        from pageinn.cli.chat import chat_command
+
+        return chat_command
+    if name == "run":
+        from pageinn.cli.run_batch import run_command
+
+        return run_command
     from pageinn.cli.serve import serve_command
 
     return serve_command
@@ -60,14 +74,82 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     models.add_argument("model", nargs="?", metavar="MODEL", help=_MODEL_HELP)
+    _add_chat(commands)
+    _add_run(commands)
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_chat(commands: Commands) -> None:
+    chat = commands.add_parser(
+        "chat",
+        help="talk to a model in the terminal",
+        description="Talk to a model in the terminal. Each answer comes with its cached tokens and the time to its "
+        "first token. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends an answer.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    chat.add_argument("--system", default=None, metavar="TEXT", help="what the model is told before the first turn")
+    chat.add_argument("--temperature", type=float, default=None, metavar="T", help="0 is greedy (default: 1)")
+    chat.add_argument(
+        "--max-tokens",
+        type=_positive,
+        default=None,
+        metavar="N",
+        help="longest answer (default: what the context holds)",
+    )
+    _add_url(chat)
+    _add_model(chat)
+    _add_cache(chat)
+    _add_scheduling(chat)
+
+
+def _add_run(commands: Commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="answer a file of requests in OpenAI's batch format",
+        description="Answer a file of requests in OpenAI's batch format, in its order. A run that was cut short "
+        "continues where it ended when it is started again, and the file is the same as if it had not been cut short.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    run.add_argument("requests", type=Path, metavar="REQUESTS", help="lines of custom_id, method, url and body")
+    run.add_argument("-o", "--output", type=Path, required=True, metavar="ANSWERS", help="where the answers go")
+    run.add_argument("--concurrency", type=_positive, default=32, metavar="N", help="requests at once (default: 32)")
+    _add_url(run)
+    _add_model(run, "--model")
+    _add_cache(run)
+    _add_scheduling(run)
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        default=None,
+        help="ask this server instead of loading a model; its key, if it wants one, in the variable PAGEINN_API_KEY",
+    )
+
+
+#: What `chat` and `run` take that has nothing to do with loading a model.
+_ASKING = frozenset({"command", "url", "system", "temperature", "max_tokens", "requests", "output", "concurrency"})
+
+
+def _check_url(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Leave with a line if a server is named and a model is to be loaded too."""
+    if getattr(args, "url", None) is None:
+        return
+    given = [name for name, value in vars(args).items() if name not in _ASKING and value is not None]
+    if given:
+        names = ", ".join(name.replace("_", "-") for name in given)
+        parser.error(f"--url asks a server that has loaded its model already: leave out {names}")
+
+
+def _add_model(parser: argparse.ArgumentParser, name: str = "model") -> None:
+    """`name`: "--model" where another argument takes the place."""
     group = parser.add_argument_group("model")
+    optional: dict[str, Any] = {} if name.startswith("-") else {"nargs": "?"}
     group.add_argument(
-        "model",
-        nargs="?",
+        name,
+        **optional,
         default=None,
         type=Path,
         metavar="MODEL",
