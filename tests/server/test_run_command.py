@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from tiny import write_tiny_llama
 
+from pageinn.cli import run_batch
 from pageinn.cli.batch_files import Answers, BatchError, read_ids
 from pageinn.cli.batch_rows import answer_row, request_of
 
@@ -161,6 +165,53 @@ def test_a_server_that_is_gone_writes_no_rows(requests: Path, tmp_path: Path) ->
     assert result.returncode == 1
     assert "cannot reach http://127.0.0.1:9" in result.stderr
     assert output.read_bytes() == b""
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """A server that answers 503 as often as it is told to, and then well."""
+
+    refusals = 0
+
+    def do_GET(self) -> None:
+        self._send(200, {"data": [{"id": "flaky"}]})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if Flaky.refusals:
+            Flaky.refusals -= 1
+            self._send(503, {"error": {"message": "not now"}})
+        else:
+            self._send(200, {"id": "cmpl-1", "created": 1, "model": "flaky", "choices": []})
+
+    def _send(self, status: int, body: object) -> None:
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_that_is_overloaded_is_asked_again_and_then_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_batch, "_PAUSES", (0.01,) * 4)
+    asked = write(tmp_path / "r.jsonl", [request(f"r{i}", "/v1/completions", {"prompt": "a"}) for i in range(3)])
+    output = tmp_path / "a.jsonl"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Flaky) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        args = Namespace(requests=asked, output=output, url=url, concurrency=1)
+        Flaky.refusals = 1000
+        assert run_batch.run_command(args) == 1
+        assert "answers 503: not now; what is answered is kept" in capsys.readouterr().err
+        assert output.read_bytes() == b""
+        Flaky.refusals = 3
+        assert run_batch.run_command(args) == 0
+        assert [row["response"]["status_code"] for row in lines(output)] == [200] * 3
+        server.shutdown()
 
 
 GOOD = json.dumps(request("a", "/v1/completions", {"prompt": "a"}))

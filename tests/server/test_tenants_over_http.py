@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -285,3 +286,15 @@ def test_a_bad_file_of_keys_stops_the_start_in_one_line(tmp_path: Path) -> None:
     assert result.stderr.startswith("pageinn: error: ")
     assert "tenants.alice.keys[1]" in result.stderr
     assert "secret" not in result.stderr
+
+
+def test_the_commands_bring_a_key(keyed) -> None:
+    command = [sys.executable, "-m", "pageinn.cli", "chat", "--url", keyed.url, "--max-tokens", "4"]
+    for key, code, words in ((None, 1, "PAGEINN_API_KEY"), ("sk-wrong", 1, "401"), (ALICE, 0, "prompt tokens cached")):
+        env = {name: value for name, value in os.environ.items() if name != "PAGEINN_API_KEY"}
+        env |= {} if key is None else {"PAGEINN_API_KEY": key}
+        result = subprocess.run(
+            command, input="Hi.\n", capture_output=True, text=True, timeout=60, check=False, env=env
+        )
+        assert result.returncode == code
+        assert words in result.stderr
