@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.grammar import MAX_SCHEMA_BYTES, GrammarError, Grammars
-from pageinn.engine.messages import FinishReason, GenerationRequest, RefusedError, SamplingParams
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, RefusedError, SamplingParams
 from pageinn.text.tokenizer import Tokenizer
 
 STRING = {"type": "string", "maxLength": 12}
@@ -91,6 +92,44 @@ def test_an_answer_cut_off_says_so(smollm2: Engine) -> None:
     (answer,) = smollm2.generate(["Hello"], sampling)[0]
     assert answer.finish_reason is FinishReason.LENGTH
     assert answer.text.startswith("{")
+
+
+def test_a_schema_that_grows_too_large_ends_its_answer_alone(smollm2: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What llguidance gives up in the middle is an error and never a cut-off answer; the one beside it goes on."""
+    monkeypatch.setattr("pageinn.engine.grammar._MAX_LEXER_STATES", 40)
+    schema = {"type": "object", "properties": {"name": {"type": "string", "pattern": "^(a|b)*a(a|b){8}$"}}}
+    large = request("large", smollm2, {**schema, "required": ["name"]}, max_tokens=60, seed=1)
+    smollm2.core.submit(large)
+    smollm2.core.submit(request("other", smollm2, DATE, max_tokens=60, seed=2))
+    deltas = finish_with_deltas(smollm2)
+    last = {delta.request_id: delta for delta in deltas if delta.finish_reason is not None}
+    assert last["large"].finish_reason is FinishReason.ERROR
+    assert "too many states" in (last["large"].error or "")
+    assert last["other"].finish_reason is FinishReason.STOP
+    assert smollm2.core.stats().blocks_in_use == 0
+
+
+def test_answers_do_not_use_up_each_others_room(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers to a compiled schema share its lexer's states: one that finds none left starts over with its own."""
+    monkeypatch.setattr("pageinn.engine.grammar._MAX_LEXER_STATES", 450)
+    grammars = Grammars(tokenizer)
+    letters = {exact: token for token, exact in enumerate(tokenizer.token_bytes) if len(exact) == 1}
+    rng = random.Random(0)
+    for _ in range(20):
+        answer = grammars.start(json.dumps({"type": "string", "pattern": "^(a|b)*a(a|b){9}$"}))
+        text = "".join(rng.choices("ab", k=60)) + "a" + "".join(rng.choices("ab", k=9))
+        for char in f'"{text}"'.encode():
+            assert answer.allowed()[letters[bytes([char])]]
+            answer.push(letters[bytes([char])])
+        assert answer.error is None
+        assert answer.allowed()[min(tokenizer.eos_ids)]
+
+
+def finish_with_deltas(engine: Engine) -> list[Delta]:
+    deltas: list[Delta] = []
+    while not engine.core.idle:
+        deltas += engine.core.step()
+    return deltas
 
 
 def test_with_everything_else_that_steers(smollm2: Engine) -> None:

@@ -25,10 +25,11 @@ MAX_SCHEMA_BYTES = 1 << 16
 #: Enough for the deepest recursion that a schema of that size asks for (8 MiB, the usual size, is not).
 _STACK_BYTES = 1 << 28
 #: Compiled schemas kept.
-_KEPT = 64
+_KEPT = 32
 #: Between two parts of an answer. Bounded: a model may like white space so much that it never goes on.
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{0,16}"
-_MAX_LEXER_STATES = 50_000
+#: Of about 2 KiB each. Answers to the same compiled schema share them.
+_MAX_LEXER_STATES = 10_000
 _SHOWN = 200
 
 
@@ -40,7 +41,7 @@ class Grammars:
     """Compiles schemas for one vocabulary, each once while it is among the last few. Any thread may call it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
         # One thread compiles, on a stack that a hostile schema does not overflow; it is started when first needed.
@@ -53,11 +54,15 @@ class Grammars:
 
     def start(self, schema: str) -> JsonAnswer:
         """An answer that has yet to begin. Raises GrammarError."""
-        return JsonAnswer(self._matcher(schema).deep_copy(), self._tokenizer)
+        return JsonAnswer(schema, self)
 
-    def _matcher(self, schema: str) -> LLMatcher:
+    def matcher(self, schema: str, anew: bool = False) -> LLMatcher:
+        """A matcher at an answer's beginning, which is the caller's. anew: compile again. Raises GrammarError."""
+        return self._matcher(schema, anew).deep_copy()
+
+    def _matcher(self, schema: str, anew: bool = False) -> LLMatcher:
         with self._lock:
-            known = self._compiled.get(schema)
+            known = None if anew else self._compiled.get(schema)
             if known is not None:
                 self._compiled.move_to_end(schema)
                 return known
@@ -82,10 +87,10 @@ class Grammars:
         size = len(schema.encode())
         if size > MAX_SCHEMA_BYTES:
             raise GrammarError(f"the schema has {size} bytes; at most {MAX_SCHEMA_BYTES} are supported")
-        if not self._tokenizer.eos_ids:
+        if not self.tokenizer.eos_ids:
             raise GrammarError("the model's tokenizer names no end token, with which an answer could end")
         if self._vocabulary is None:
-            self._vocabulary = _vocabulary(self._tokenizer)
+            self._vocabulary = _vocabulary(self.tokenizer)
         limits = LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
         try:
             grammar = LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_pattern": _WHITESPACE})
@@ -106,26 +111,38 @@ class JsonAnswer:
     error: why it cannot go on, or None. The answer then ends at its next token and is not one.
     """
 
-    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer) -> None:
-        self._matcher = matcher
-        self._vocab_size = len(tokenizer.token_bytes)
-        self._eos_ids = tokenizer.eos_ids
+    def __init__(self, schema: str, grammars: Grammars) -> None:
+        self._schema = schema
+        self._grammars = grammars
+        self._matcher = grammars.matcher(schema)
+        self._tokens: list[int] = []
         self.error: str | None = None
 
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next, bool [vocabulary]: a complete answer can only end."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        allowed = np.unpackbits(bits, count=self._vocab_size, bitorder="little").view(np.bool_)
+        bits = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            self._start_over()
+            bits = self._matcher.compute_bitmask()
+        size, eos_ids = len(self._grammars.tokenizer.token_bytes), self._grammars.tokenizer.eos_ids
+        allowed = np.unpackbits(np.frombuffer(bits, np.uint8), count=size, bitorder="little").view(np.bool_)
         if self._matcher.is_error() or not allowed.any():
             self._fail(self._matcher.get_error() or "no token continues the answer")
-            allowed = np.zeros(self._vocab_size, np.bool_)
-            allowed[list(self._eos_ids)] = True
+            allowed = np.isin(np.arange(size), list(eos_ids))
         return allowed
 
     def push(self, token: int) -> None:
         """Take the next token."""
+        self._tokens.append(token)
         if self.error is None and not self._matcher.consume_token(token):
-            self._fail(self._matcher.get_error())
+            self._start_over()
+            if self._matcher.is_error():
+                self._fail(self._matcher.get_error())
+
+    def _start_over(self) -> None:
+        """Follow the answer with states of its own: what others had left may have been too little for it."""
+        self._matcher = self._grammars.matcher(self._schema, anew=True)
+        self._matcher.consume_tokens(self._tokens)
 
     def _fail(self, reason: str) -> None:
         self.error = f"the answer cannot be held to its schema any longer: {_line(reason)}"
