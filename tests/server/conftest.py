@@ -17,6 +17,7 @@ import httpx
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tiny import write_tiny_llama
 from tokenizers.pre_tokenizers import ByteLevel
 
 from pageinn.model.gguf_file import GGUFFile
@@ -123,6 +124,14 @@ def server() -> Iterator[Server]:
     made = Server("--kv-cache-memory-bytes", "64MiB", "--threads", "2")
     yield made
     assert made.stop() == 0, "".join(made.log)
+
+
+@pytest.fixture(scope="session")
+def qwen_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with the chat template of Qwen 3, which has a place for tools."""
+    template = (Path(__file__).parents[1] / "data/chat_templates/Qwen-Qwen3-0.6B.jinja").read_text(encoding="utf-8")
+    path = tmp_path_factory.mktemp("qwen") / "tiny-qwen.gguf"
+    return write_tiny_llama(path, metadata={"tokenizer.chat_template": template})
 
 
 @pytest.fixture(scope="session")

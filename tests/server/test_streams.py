@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
-import uvicorn
+from scripted import Script, delta, events, serving
 
 from pageinn.engine.client import EngineClient
 from pageinn.engine.messages import (
@@ -24,83 +22,23 @@ from pageinn.engine.messages import (
     FinishReason,
     GenerationRequest,
     RefusedError,
-    ResetReport,
-    TokenLogProb,
 )
-from pageinn.engine.stats import Stats
-from pageinn.server.app import create_app
 from pageinn.server.served import Served
 from pageinn.text.template import ChatTemplate
 from pageinn.text.tokenizer import Tokenizer
 
 COMPLETIONS = ("POST", "/v1/completions")
-Script = Callable[[GenerationRequest], AsyncIterator[Delta]]
-
-
-class ScriptedClient(EngineClient):
-    """Answers by a script, and remembers what was cancelled before its end."""
-
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        self.cancelled: list[str] = []
-        self.drained = False
-
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
-        done = False
-        try:
-            async for delta in self.script(request):
-                yield delta
-            done = True
-        finally:
-            if not done:
-                self.cancelled.append(request.request_id)
-
-    async def reset_prefix_cache(self) -> ResetReport:
-        raise EngineDeadError("step loop: boom")
-
-    def stats(self) -> Stats:
-        return Stats()
-
-    @property
-    def alive(self) -> bool:
-        return False
-
-    async def drain(self) -> None:
-        self.drained = True
 
 
 @pytest.fixture
 def serve(byte_tokenizer: Tokenizer):
     """Starts a real server around a script; gives the HTTP client and the scripted engine."""
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
 
-    @contextmanager
-    def start(script: Script) -> Iterator[tuple[httpx.Client, ScriptedClient]]:
-        client = ScriptedClient(script)
-        template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
-        served = Served(client, byte_tokenizer, template, "bytes", 64, 256, 0, {"prefix_cache": "keep"})
-        config = uvicorn.Config(create_app(served, body_limit=1000), port=0, log_level="critical")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
-                yield http, client
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
-        assert client.drained
+    def served(client: EngineClient) -> Served:
+        return Served(client, byte_tokenizer, template, "bytes", 64, 256, 0, {"prefix_cache": "keep"})
 
-    return start
-
-
-def delta(request: GenerationRequest, text: str, end: FinishReason | None = None, index: int = 0) -> Delta:
-    tokens = tuple(range(len(text)))
-    logprobs = tuple(TokenLogProb(97, float("-inf"), ()) for _ in tokens) if request.sampling.logprobs == 0 else ()
-    error = "out of blocks" if end is FinishReason.ERROR else None
-    return Delta(request.request_id, index, text, tokens, logprobs, 3, end, error)
+    return lambda script: serving(script, served)
 
 
 async def hello(request: GenerationRequest) -> AsyncIterator[Delta]:
@@ -118,11 +56,6 @@ async def endless(request: GenerationRequest) -> AsyncIterator[Delta]:
 async def silent(request: GenerationRequest) -> AsyncIterator[Delta]:
     await asyncio.sleep(3600)
     yield delta(request, "x")
-
-
-def events(text: str) -> list:
-    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
-    return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
 def soon(condition: Callable[[], object]) -> bool:

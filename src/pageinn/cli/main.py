@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
+from pageinn.cli.serving_flags import add_serving
 from pageinn.cli.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_scheduling(serve)
     _add_address(serve)
     _add_access(serve)
+    add_serving(serve)
     models = commands.add_parser(
         "models",
         help="list what models are supported, or say whether a given one would load",

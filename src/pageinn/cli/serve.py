@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import socket
 
 from pageinn.cli.loading import LOAD_ERRORS, load
+from pageinn.cli.serving_flags import as_asked
 from pageinn.server.access import Access
 from pageinn.server.app import create_app
 from pageinn.server.run import PortError, address_of, bind, serve
@@ -35,7 +36,7 @@ def _serve(args: Namespace) -> int:
     served, description = load(args)
     print(description, file=sys.stderr)
     complete = serve(
-        create_app(served, access=access),
+        create_app(as_asked(served, args), access=access),
         sock,
         ready=lambda: _say_ready(began, sock),
         hangup=None if access.keyring is None else partial(_reload, access.keyring),

@@ -37,6 +37,7 @@ from pageinn.server.prompts import (
 from pageinn.server.protocol import ChatRequest, CompletionRequest, SamplingRequest
 from pageinn.server.public import add_public
 from pageinn.server.served import Served
+from pageinn.server.tool_stream import ToolChatShape
 
 R = TypeVar("R", bound=SamplingRequest)
 
@@ -81,7 +82,18 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         run = _run(
             http, "chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None
         )
-        return await answer(http, served, run, ChatShape(served.tokenizer, request.logprobs))
+        try:
+            return await answer(http, served, run, _chat_shape(served, request))
+        except ApiError as error:
+            if request.must_call and error.param == "response_format":
+                error.param = "tools"  # the schema that cannot be followed is theirs
+            raise
+
+
+def _chat_shape(served: Served, request: ChatRequest) -> ChatShape:
+    if request.calls_tools:
+        return ToolChatShape(served.tokenizer, request.logprobs, request.must_call)
+    return ChatShape(served.tokenizer, request.logprobs)
 
 
 async def _read(http: Request, kind: type[R], limit: int) -> R:

@@ -16,6 +16,8 @@ class ChatShape:
 
     whole_object = "chat.completion"
     piece_object = "chat.completion.chunk"
+    #: The content of a first delta that has none. It is sent all the same: clients want to meet choice 0 first.
+    _no_words: str | None = ""
 
     def __init__(self, tokenizer: Tokenizer, logprobs: bool) -> None:
         self._tokenizer = tokenizer
@@ -33,17 +35,22 @@ class ChatShape:
 
     def piece(self, choice: int, delta: Delta) -> dict[str, Any] | None:
         """A piece of a choice; None if no text, log-probability or end has come."""
-        if not (delta.text or delta.finish_reason or (self._logprobs and delta.logprobs)):
+        return self._piece(choice, delta, {"content": delta.text} if delta.text else {}, delta.finish_reason)
+
+    def _piece(
+        self, choice: int, delta: Delta, message: dict[str, Any], finish_reason: str | None
+    ) -> dict[str, Any] | None:
+        first = choice not in self._begun
+        if not (first or message or finish_reason or (self._logprobs and delta.logprobs)):
             return None
-        message: dict[str, Any] = {"content": delta.text} if delta.text or choice not in self._begun else {}
-        if choice not in self._begun:
+        if first:
             self._begun.add(choice)
-            message = {"role": "assistant", **message}
+            message = {"role": "assistant", "content": self._no_words, **message}
         return {
             "index": choice,
             "delta": message,
             "logprobs": self._entries(delta.logprobs),
-            "finish_reason": delta.finish_reason,
+            "finish_reason": finish_reason,
         }
 
     def _entries(self, logprobs: Sequence[TokenLogProb]) -> dict[str, Any] | None:

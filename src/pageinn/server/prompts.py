@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pageinn.engine.messages import SamplingParams
 from pageinn.memory.scopes import Scope
 from pageinn.server.errors import ApiError, short
+from pageinn.server.forced import BEGINNING
 from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
 from pageinn.server.served import Served
-from pageinn.server.structured import schema_text
 from pageinn.server.tenants import Tenant
+from pageinn.server.tools import check_template, template_message, template_tools
 from pageinn.text.template import TemplateError
 
 #: What OpenAI's completions answer when max_tokens is not given.
@@ -39,12 +38,14 @@ def chat_tokens(served: Served, request: ChatRequest, add_generation_prompt: boo
     if served.template is None:
         message = f"the model '{served.model_name}' brings no chat template; use /v1/completions"
         raise ApiError(400, message, param="messages", code="no_chat_template")
-    messages: list[dict[str, Any]] = [message.model_dump(exclude_none=True) for message in request.messages]
+    messages = [template_message(message.model_dump(exclude_none=True)) for message in request.messages]
+    check_template(served.template, served.model_name, messages, request.tools or ())
     try:
-        text = served.template.render(messages, add_generation_prompt)
+        tools = template_tools(request.tools or (), served.canonical_tools)
+        text = served.template.render(messages, add_generation_prompt, tools)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_messages") from error
-    return _tokens(served, text, "messages", add_special=False)
+    return _tokens(served, text + BEGINNING if request.must_call else text, "messages", add_special=False)
 
 
 def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tuple[int, ...]:
@@ -105,7 +106,7 @@ def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | N
         top_k=max(request.top_k, 0),
         min_p=request.min_p,
         seed=request.seed,
-        stop=request.stop,
+        stop=request.stops,
         ignore_eos=request.ignore_eos,
         logprobs=logprobs,
         presence_penalty=request.presence_penalty,
@@ -114,5 +115,5 @@ def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | N
         logit_bias=tuple(sorted((int(token), bias) for token, bias in (request.logit_bias or {}).items())),
         stop_token_ids=request.stop_token_ids,
         min_tokens=request.min_tokens,
-        json_schema=schema_text(request.response_format),
+        json_schema=request.answer_schema,
     )

@@ -10,8 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pageinn.server.errors import short
+from pageinn.server.forced import call_schema
 from pageinn.server.strict import Strict
-from pageinn.server.structured import ResponseFormat
+from pageinn.server.structured import ResponseFormat, schema_text
+from pageinn.server.tools import MAX_TOOLS, CalledTool, NamedChoice, Tool, ToolChoice, tool_choice
+from pageinn.text.tool_calls import CLOSE
 
 MAX_CHOICES = 128
 MAX_PROMPTS = 2048
@@ -83,6 +86,16 @@ class SamplingRequest(Strict):
             raise ValueError(f"a stop string must have 1 to {MAX_STOP_LENGTH} characters")
         return tuple(stops)
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end an answer."""
+        return self.stop
+
+    @property
+    def answer_schema(self) -> str | None:
+        """The JSON schema that the answer is held to."""
+        return schema_text(self.response_format)
+
     @field_validator("stop_token_ids", mode="before")
     @classmethod
     def _stop_tokens(cls, value: Any) -> Any:
@@ -145,12 +158,22 @@ class Message(Strict):
         "audio": (None,),
         "function_call": (None,),
         "refusal": (None,),
-        "tool_calls": ([], None),
     }
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[Any, Field(json_schema_extra={"description": "text, or a list of text parts"})]
     name: str | None = None
+    tool_calls: list[CalledTool] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _calls_need_no_words(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "tool_calls" not in data:
+            return data
+        if not data["tool_calls"]:
+            return {name: value for name, value in data.items() if name != "tool_calls"}
+        return data if data.get("content") is not None else {**data, "content": ""}
 
     @field_validator("content", mode="after")
     @classmethod
@@ -165,6 +188,14 @@ class Message(Strict):
                 raise ValueError(f"content part of type {kind!r} is not supported; 'text' is")
         return [TextPart.model_validate(part).model_dump() for part in value]
 
+    @model_validator(mode="after")
+    def _calls_have_roles(self) -> Message:
+        if self.tool_calls is not None and self.role != "assistant":
+            raise ValueError(f"tool_calls are the assistant's, not of role '{self.role}'")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError("tool_call_id is needed by role 'tool', and by no other")
+        return self
+
 
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions."""
@@ -173,6 +204,59 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+
+    @field_validator("tools", mode="after")
+    @classmethod
+    def _names_differ(cls, value: list[Tool] | None) -> list[Tool] | None:
+        names: set[str] = set()
+        for tool in value or ():
+            if tool.function.name in names:
+                raise ValueError(f"two tools have the name '{tool.function.name}'")
+            names.add(tool.function.name)
+        return value
+
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _choice(cls, value: Any) -> Any:
+        return tool_choice(value)
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether calls of tools are looked for in the answer."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer has to be a call."""
+        return self.tool_choice not in ("none", "auto")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Stop strings; without parallel calls, an answer ends with its first call."""
+        one_call = self.calls_tools and not self.parallel_tool_calls and not self.must_call
+        return (*self.stop, CLOSE) if one_call else self.stop
+
+    @property
+    def answer_schema(self) -> str | None:
+        """The JSON schema that the answer is held to."""
+        return call_schema(self.tools or (), self.tool_choice) if self.must_call else super().answer_schema
+
+    @model_validator(mode="after")
+    def _tools_agree(self) -> ChatRequest:
+        if self.must_call and not self.tools:
+            raise ValueError("tool_choice asks for a call, and there are no tools")
+        if isinstance(self.tool_choice, NamedChoice):
+            name = self.tool_choice.function.name
+            if all(tool.function.name != name for tool in self.tools or ()):
+                raise ValueError(f"tool_choice names '{name}', which is none of the tools")
+        if self.must_call:
+            call_schema(self.tools or (), self.tool_choice)
+        if self.calls_tools and super().answer_schema is not None:
+            raise ValueError("response_format and tools cannot be followed both, unless tool_choice is 'none'")
+        return self
 
     @model_validator(mode="after")
     def _fields_agree(self) -> ChatRequest:

@@ -16,6 +16,7 @@ class Served:
 
     max_model_len: prompt and answer together, in tokens. created: when it was loaded, in seconds since 1970.
     cache_config: how the cache is set up, as the labels of the metric `pageinn:cache_config_info`.
+    canonical_tools: whether tool schemas reach the template with their keys in one order.
     """
 
     client: EngineClient
@@ -26,3 +27,4 @@ class Served:
     vocab_size: int
     created: int
     cache_config: Mapping[str, str]
+    canonical_tools: bool = False

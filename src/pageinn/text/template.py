@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import Template
+from jinja2 import Environment, Template
 from jinja2 import TemplateError as JinjaError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node
+from jinja2.nodes import Const, Getattr, Name, Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -25,6 +25,14 @@ MAX_RENDERED = 32 * 1024 * 1024
 
 class TemplateError(ValueError):
     """The chat template is broken, or refuses the conversation; one line says why."""
+
+
+class Written(dict[str, Any]):
+    """An object that `tojson` writes as it was written before, so that an answer sent back is the prompt it was."""
+
+    def __init__(self, value: Mapping[str, Any], text: str) -> None:
+        super().__init__(value)
+        self.text = text
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -52,15 +60,24 @@ class _GenerationTag(Extension):
 
 
 class ChatTemplate:
-    """A compiled chat template. Raises TemplateError if `source` is not valid."""
+    """A compiled chat template. Raises TemplateError if `source` is not valid.
+
+    takes_tools, takes_tool_calls: whether it says anything of tools, and of an assistant's calls of them.
+    """
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None) -> None:
         """Special: the names templates know the tokenizer's own tokens by (bos_token, eos_token, ...)."""
         self._special = dict(special or {})
         try:
-            self._template = _compile(source)
+            environment = _environment()
+            self._template: Template = environment.from_string(source)
+            parsed = environment.parse(source)
         except JinjaError as error:
             raise TemplateError(f"the model's chat template is not valid: {_one_line(error)}") from error
+        self.takes_tools = any(name.name == "tools" and name.ctx == "load" for name in parsed.find_all(Name))
+        self.takes_tool_calls = any(node.attr == "tool_calls" for node in parsed.find_all(Getattr)) or any(
+            node.value == "tool_calls" for node in parsed.find_all(Const)
+        )
 
     @classmethod
     def of(cls, data: TokenizerData) -> ChatTemplate | None:
@@ -70,7 +87,12 @@ class ChatTemplate:
         ids = {"bos_token": data.bos_id, "eos_token": data.eos_id, "pad_token": data.pad_id}
         return cls(data.chat_template, {name: data.tokens[i] for name, i in ids.items() if i is not None})
 
-    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """The prompt for a conversation. Content may be text or a list of text parts, which are joined.
 
         Raises TemplateError if a part is not text, or the template fails, refuses or runs past its bounds.
@@ -79,7 +101,7 @@ class ChatTemplate:
             **self._special,
             "messages": [_flattened(message, i) for i, message in enumerate(messages)],
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": list(tools) or None,
             "documents": None,
         }
         pieces: list[str] = []
@@ -114,12 +136,12 @@ def _flattened(message: Mapping[str, Any], place: int) -> dict[str, Any]:
     return {**message, "content": "".join(part["text"] for part in content)}
 
 
-def _compile(source: str) -> Template:
+def _environment() -> Environment:
     environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
-    return environment.from_string(source)
+    return environment
 
 
 def _tojson(
@@ -130,6 +152,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as models saw it in training: jinja2's own filter would escape HTML."""
+    if isinstance(value, Written):
+        return value.text
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
