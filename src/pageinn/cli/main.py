@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
-from pageinn.cli.serving_flags import add_serving
+from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
+from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 for an error, 2 for wrong usage."""
     parser = _parser()
     args = parser.parse_args(argv)
+    try:
+        args = with_config(args, lambda: _parser(RaisingParser))
+    except ConfigFileError as error:
+        parser.error(str(error))
     _check_url(parser, args)
     try:
         return _command(args.command)(args)
@@ -49,10 +54,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     return serve_command
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pageinn", description="Serve language models from a paged, shared and kept KV cache."
-    )
+def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser = kind(prog="pageinn", description="Serve language models from a paged, shared and kept KV cache.")
     parser.add_argument("--version", action="version", version=f"pageinn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser(
@@ -220,8 +223,8 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("address")
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    group.add_argument("--port", type=_port, default=8000, help="port to listen on, 0 for any free one (default: 8000)")
+    group.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
+    group.add_argument("--port", type=_port, help=f"port to listen on, 0 for any free one (default: {DEFAULT_PORT})")
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:

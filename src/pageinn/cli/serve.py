@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from socket import socket
 
 from pageinn.cli.loading import LOAD_ERRORS, load
-from pageinn.cli.serving_flags import as_asked
+from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, as_asked
 from pageinn.server.access import Access
 from pageinn.server.app import create_app
 from pageinn.server.run import PortError, address_of, bind, serve
@@ -31,10 +32,12 @@ def serve_command(args: Namespace) -> int:
 def _serve(args: Namespace) -> int:
     began = time.monotonic()
     access = _access(args)
-    sock = bind(args.host, args.port)
+    given = vars(args)
+    sock = bind(given.get("host", DEFAULT_HOST), given.get("port", DEFAULT_PORT))
     _warn_if_open(access, sock)
     served, description = load(args)
     print(description, file=sys.stderr)
+    _log_requests()
     complete = serve(
         create_app(as_asked(served, args), access=access),
         sock,
@@ -72,6 +75,15 @@ def _reload(keyring: Keyring) -> None:
         print(f"pageinn: error: {error}; the keys stay as they were", file=sys.stderr, flush=True)
         return
     print(f"pageinn: keys of {keyring.num_tenants} tenants read", file=sys.stderr, flush=True)
+
+
+def _log_requests() -> None:
+    """Each request's line, and what goes wrong, to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("pageinn")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _say_ready(began: float, sock: socket) -> None:

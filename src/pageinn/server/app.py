@@ -6,11 +6,10 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -18,10 +17,10 @@ from pageinn import __version__
 from pageinn.engine.messages import EngineDeadError, GenerationRequest
 from pageinn.server.access import Access, AccessControl, tenant_of
 from pageinn.server.answers import answer
-from pageinn.server.body import DEFAULT_LIMIT, read_json
+from pageinn.server.body import DEFAULT_LIMIT, read_request
 from pageinn.server.chat import ChatShape
 from pageinn.server.completions import CompletionShape
-from pageinn.server.errors import ApiError, ClientGone, from_engine, from_validation, internal
+from pageinn.server.errors import ApiError, ClientGone, from_engine, internal
 from pageinn.server.generation import Run
 from pageinn.server.metrics import registry_of
 from pageinn.server.openapi import body_schema, use_schemas
@@ -36,10 +35,11 @@ from pageinn.server.prompts import (
 )
 from pageinn.server.protocol import ChatRequest, CompletionRequest, SamplingRequest
 from pageinn.server.public import add_public
+from pageinn.server.readiness import Phase, add_ready
+from pageinn.server.request_ids import RequestIds, id_header
 from pageinn.server.served import Served
+from pageinn.server.tokens import DetokenizeRequest, TokenizeRequest, add_tokens
 from pageinn.server.tool_stream import ToolChatShape
-
-R = TypeVar("R", bound=SamplingRequest)
 
 
 def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access | None = None) -> FastAPI:
@@ -47,16 +47,22 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        app.state.phase = Phase.READY
         yield
+        app.state.phase = Phase.DRAINING
         await served.client.drain()
 
     app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    app.state.phase = Phase.STARTING
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
     add_public(app, served, body_limit)
+    add_tokens(app, served, body_limit)
+    add_ready(app, served)
     _add_error_handlers(app)
     app.add_middleware(AccessControl, access=access or Access())
-    use_schemas(app, CompletionRequest, ChatRequest)
+    app.add_middleware(RequestIds)
+    use_schemas(app, CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
     return app
 
 
@@ -64,7 +70,7 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
     @app.post("/v1/completions", openapi_extra=body_schema(CompletionRequest))
     async def completions(http: Request) -> Response:
         """Continue a prompt, or each of several."""
-        request = await _read(http, CompletionRequest, body_limit)
+        request = await read_request(http, CompletionRequest, body_limit)
         check_model(served, request.model)
         prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
         length = answer_length(served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS)
@@ -74,7 +80,7 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
     @app.post("/v1/chat/completions", openapi_extra=body_schema(ChatRequest))
     async def chat(http: Request) -> Response:
         """Answer the last turn of a conversation."""
-        request = await _read(http, ChatRequest, body_limit)
+        request = await read_request(http, ChatRequest, body_limit)
         check_model(served, request.model)
         prompt = await asyncio.to_thread(chat_tokens, served, request)
         asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
@@ -94,14 +100,6 @@ def _chat_shape(served: Served, request: ChatRequest) -> ChatShape:
     if request.calls_tools:
         return ToolChatShape(served.tokenizer, request.logprobs, request.must_call)
     return ChatShape(served.tokenizer, request.logprobs)
-
-
-async def _read(http: Request, kind: type[R], limit: int) -> R:
-    data = await read_json(http, limit)
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise from_validation(error) from error
 
 
 def _run(
@@ -129,24 +127,19 @@ def _run(
 
 def _add_operations(app: FastAPI, served: Served) -> None:
     registry = registry_of(served)
-    card = {
-        "id": served.model_name,
-        "object": "model",
-        "created": served.created,
-        "owned_by": "pageinn",
-        "max_model_len": served.max_model_len,
-    }
+    about = {"object": "model", "created": served.created, "owned_by": "pageinn"}
+    cards = {name: {"id": name, **about, "max_model_len": served.max_model_len} for name in served.names}
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        """The one model served."""
-        return {"object": "list", "data": [card]}
+        """The one model served, under each of its names."""
+        return {"object": "list", "data": list(cards.values())}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """The model of this name."""
         check_model(served, name)
-        return card
+        return cards[name]
 
     @app.get("/health")
     async def health() -> Response:
@@ -189,7 +182,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return Response(status_code=499)  # nginx's number for this; nobody reads it
 
     @app.exception_handler(Exception)
-    async def unexpected(_: Request, __: Exception) -> Response:
+    async def unexpected(http: Request, _: Exception) -> Response:
         # Starlette raises the exception again after this answer, and uvicorn logs it.
         answered = internal()
-        return JSONResponse(answered.body(), answered.status)
+        return JSONResponse(answered.body(), answered.status, id_header(http.scope))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from pageinn.server.errors import ApiError, ClientGone
+from pageinn.server.errors import ApiError, ClientGone, from_validation
+
+T = TypeVar("T", bound=BaseModel)
 
 #: The largest body accepted, in bytes.
 DEFAULT_LIMIT = 8 * 1024 * 1024
@@ -25,6 +28,15 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     except ClientDisconnect as gone:
         raise ClientGone from gone
     return _parse(raw)
+
+
+async def read_request(request: Request, kind: type[T], limit: int) -> T:
+    """The body as a request of this kind. Raises ApiError, ClientGone."""
+    data = await read_json(request, limit)
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise from_validation(error) from error
 
 
 async def _read(request: Request, limit: int) -> bytes:

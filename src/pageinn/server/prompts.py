@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pageinn.engine.messages import SamplingParams
 from pageinn.memory.scopes import Scope
 from pageinn.server.errors import ApiError, short
 from pageinn.server.forced import BEGINNING
-from pageinn.server.protocol import ChatRequest, Prompt, SamplingRequest
+from pageinn.server.protocol import ChatRequest, Message, Prompt, SamplingRequest
 from pageinn.server.served import Served
 from pageinn.server.tenants import Tenant
-from pageinn.server.tools import check_template, template_message, template_tools
+from pageinn.server.tools import Tool, check_template, template_message, template_tools
 from pageinn.text.template import TemplateError
 
 #: What OpenAI's completions answer when max_tokens is not given.
@@ -17,9 +19,10 @@ DEFAULT_COMPLETION_TOKENS = 16
 
 
 def check_model(served: Served, name: str | None) -> None:
-    """Raises ApiError 404 unless `name` is the model served, or None."""
-    if name is not None and name != served.model_name:
-        message = f"the model {short(name)} does not exist; this server serves '{served.model_name}'"
+    """Raises ApiError 404 unless `name` is one the model is served under, or None."""
+    if name is not None and name not in served.names:
+        names = ", ".join(f"'{each}'" for each in served.names)
+        message = f"the model {short(name)} does not exist; this server serves {names}"
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
@@ -34,18 +37,25 @@ def completion_tokens(served: Served, prompts: list[Prompt]) -> list[tuple[int, 
 
 
 def chat_tokens(served: Served, request: ChatRequest, add_generation_prompt: bool = True) -> tuple[int, ...]:
-    """Token ids of a conversation. Raises ApiError if there is no template or it refuses the conversation."""
+    """Token ids of a conversation. Raises ApiError like `chat_text`, or if they are too many."""
+    text = chat_text(served, request.messages, request.tools or (), add_generation_prompt)
+    return _tokens(served, text + BEGINNING if request.must_call else text, "messages", add_special=False)
+
+
+def chat_text(
+    served: Served, messages: Sequence[Message], tools: Sequence[Tool], add_generation_prompt: bool = True
+) -> str:
+    """A conversation as a prompt. Raises ApiError if there is no template or it refuses the conversation."""
     if served.template is None:
         message = f"the model '{served.model_name}' brings no chat template; use /v1/completions"
         raise ApiError(400, message, param="messages", code="no_chat_template")
-    messages = [template_message(message.model_dump(exclude_none=True)) for message in request.messages]
-    check_template(served.template, served.model_name, messages, request.tools or ())
+    turns = [template_message(message.model_dump(exclude_none=True)) for message in messages]
+    check_template(served.template, served.model_name, turns, tools)
     try:
-        tools = template_tools(request.tools or (), served.canonical_tools)
-        text = served.template.render(messages, add_generation_prompt, tools)
+        schemas = template_tools(tools, served.canonical_tools)
+        return served.template.render(turns, add_generation_prompt, schemas)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="invalid_messages") from error
-    return _tokens(served, text + BEGINNING if request.must_call else text, "messages", add_special=False)
 
 
 def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tuple[int, ...]:
@@ -56,7 +66,7 @@ def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tu
         tokens = served.tokenizer.encode(prompt, add_special=add_special)
     else:
         tokens = prompt
-        _check_ids(served, tokens, param)
+        check_ids(served, tokens, param)
     if not tokens:
         raise ApiError(400, "the prompt is empty", param=param, code="empty_prompt")
     if len(tokens) >= served.max_model_len:
@@ -64,8 +74,9 @@ def _tokens(served: Served, prompt: Prompt, param: str, add_special: bool) -> tu
     return tuple(tokens)
 
 
-def _check_ids(served: Served, tokens: list[int], param: str) -> None:
-    if min(tokens) < 0 or max(tokens) >= served.vocab_size:
+def check_ids(served: Served, tokens: list[int], param: str) -> None:
+    """Raises ApiError 400 for an id that is not of this vocabulary."""
+    if tokens and (min(tokens) < 0 or max(tokens) >= served.vocab_size):
         wrong = next(token for token in tokens if not 0 <= token < served.vocab_size)
         message = f"token id {short(wrong)} is out of range: this model's ids go from 0 to {served.vocab_size - 1}"
         raise ApiError(400, message, param=param, code="invalid_token_id")

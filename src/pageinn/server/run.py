@@ -11,6 +11,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from pageinn.server.readiness import Phase
+
 
 class PortError(RuntimeError):
     """The address cannot be listened on; one line says which and why."""
@@ -50,8 +52,11 @@ class _Server(uvicorn.Server):
     The first SIGTERM or SIGINT stops accepting and lets running requests finish; a second one does not wait.
     """
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], hangup: Callable[[], None] | None) -> None:
+    def __init__(
+        self, app: FastAPI, config: uvicorn.Config, ready: Callable[[], None], hangup: Callable[[], None] | None
+    ) -> None:
         super().__init__(config)
+        self._app = app
         self._ready = ready
         self._hangup = hangup
 
@@ -62,6 +67,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._app.state.phase = Phase.DRAINING
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -76,7 +82,7 @@ def serve(
     Raises PortError if another process began to listen on the address meanwhile.
     """
     config = uvicorn.Config(app, http="httptools", lifespan="on", log_level="warning", access_log=False)
-    server = _Server(config, ready, hangup)
+    server = _Server(app, config, ready, hangup)
     try:
         server.run(sockets=[sock])
     except OSError as error:

@@ -16,6 +16,7 @@ class Served:
 
     max_model_len: prompt and answer together, in tokens. created: when it was loaded, in seconds since 1970.
     cache_config: how the cache is set up, as the labels of the metric `pageinn:cache_config_info`.
+    aliases: further names of the model.
     canonical_tools: whether tool schemas reach the template with their keys in one order.
     """
 
@@ -28,3 +29,9 @@ class Served:
     created: int
     cache_config: Mapping[str, str]
     canonical_tools: bool = False
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a request may use; answers carry the first."""
+        return (self.model_name, *self.aliases)

@@ -67,13 +67,13 @@ class Tokenizer:
         ids: list[int] = self._base.encode(text, add_special_tokens=add_special and self._adds_its_own).ids
         return self._prefix + ids if add_special else ids
 
-    def decode(self, ids: list[int]) -> str:
-        """The text of these ids; bytes that are not UTF-8 become U+FFFD, control tokens vanish.
+    def decode(self, ids: list[int], show_control: bool = False) -> str:
+        """The text of these ids; bytes that are not UTF-8 become U+FFFD, control tokens vanish or show their names.
 
         A space that encoding put before the text is taken off again: an answer, which continues a prompt, keeps
         the space it starts with, so it is decoded by joining `token_bytes`.
         """
-        exact = b"".join(self.token_bytes[i] for i in ids)
+        exact = b"".join(self.token_bytes[i] or (self._texts[i].encode() if show_control else b"") for i in ids)
         return exact.removeprefix(b" " if self._starts_with_space else b"").decode(errors="replace")
 
     def token_text(self, token: int) -> str:
