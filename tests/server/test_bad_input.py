@@ -51,8 +51,6 @@ def test_the_official_client_raises_its_own_errors(client: openai.OpenAI) -> Non
         client.chat.completions.create(model="gpt-4", messages=CHAT)
     assert missing.value.code == "model_not_found"
     model = client.models.list().data[0].id
-    with pytest.raises(openai.BadRequestError, match="field 'tools' is not supported") as refused:
-        client.chat.completions.create(
-            model=model, messages=CHAT, tools=[{"type": "function", "function": {"name": "f"}}]
-        )
-    assert refused.value.param == "tools"
+    with pytest.raises(openai.BadRequestError, match="field 'function_call' is not supported") as refused:
+        client.chat.completions.create(model=model, messages=CHAT, function_call="auto")
+    assert refused.value.param == "function_call"

@@ -64,7 +64,11 @@ def test_not_ready_without_an_engine(serve, server) -> None:
     assert server.http.get("/ready").json() == {"status": "ready"}
 
 
-def test_a_request_keeps_its_id_or_gets_one(serve, caplog: pytest.LogCaptureFixture) -> None:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.endswith("request_ids")]
+
+
+def test_a_request_keeps_its_id_or_gets_one(serve, comes_true, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pageinn")
     with serve(hello) as (http, _):
         for path, body, status in (
@@ -75,7 +79,9 @@ def test_a_request_keeps_its_id_or_gets_one(serve, caplog: pytest.LogCaptureFixt
         ):
             got = http.post(path, json=body, headers={"X-Request-Id": f"mine-{status}"})
             assert (got.status_code, got.headers.get_list("x-request-id")) == (status, [f"mine-{status}"])
-            (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("request_ids")]
+            # The line is written when all has been sent, so the client may know before.
+            assert comes_true(lambda: logged(caplog))
+            (line,) = logged(caplog)
             assert line.startswith(f"request mine-{status}: POST {path}: {status} in ")
             caplog.clear()
         made = {http.get("/v1/models", headers=headers).headers["x-request-id"] for headers in ({}, {})}
@@ -95,13 +101,14 @@ def test_an_unexpected_failure_has_an_id_too(serve) -> None:
         assert (got.status_code, got.headers["x-request-id"]) == (500, "mine")
 
 
-def test_the_official_client_sees_the_id(client: openai.OpenAI, server) -> None:
+def test_the_official_client_sees_the_id(client: openai.OpenAI, server, comes_true) -> None:
     model = client.models.list().data[0].id
     got = client.chat.completions.create(
         model=model, messages=HI, max_tokens=1, extra_headers={"X-Request-Id": "from-the-client"}
     )
     assert got._request_id == "from-the-client"
-    assert any("request from-the-client: POST /v1/chat/completions: 200" in line for line in server.log)
+    line = "request from-the-client: POST /v1/chat/completions: 200"
+    assert comes_true(lambda: any(line in each for each in server.log))
 
 
 def test_a_model_answers_to_each_of_its_names(serve) -> None:

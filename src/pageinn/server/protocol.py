@@ -73,6 +73,7 @@ class SamplingRequest(Strict):
     cache_prompt: Any = None
     service_tier: Any = None
     safety_identifier: Any = None
+    prompt_cache_key: Any = None
 
     @field_validator("stop", mode="before")
     @classmethod
