@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,16 +34,19 @@ class Answer:
         return self.tokens, self.logprobs, self.text
 
 
-def run(engine: Engine, requests: Sequence[GenerationRequest]) -> dict[ChoiceKey, Answer]:
-    """Submit all at once and step until nothing is left."""
+def run(
+    engine: Engine, requests: Sequence[GenerationRequest], between: Callable[[], None] = lambda: None
+) -> dict[ChoiceKey, Answer]:
+    """Submit all at once and step until nothing is left; `between` is called before each step."""
     for request in requests:
         engine.core.submit(request)
-    return finish(engine)
+    return finish(engine, between)
 
 
-def finish(engine: Engine) -> dict[ChoiceKey, Answer]:
+def finish(engine: Engine, between: Callable[[], None] = lambda: None) -> dict[ChoiceKey, Answer]:
     answers: dict[ChoiceKey, Answer] = {}
     while not engine.core.idle:
+        between()
         for delta in engine.core.step():
             take(answers, delta)
     return answers
@@ -71,7 +74,7 @@ def alone(config: EngineConfig, requests: Sequence[GenerationRequest]) -> dict[C
 def with_blocks(path: Path, blocks: int, config: EngineConfig) -> EngineConfig:
     """The settings with memory for exactly that many blocks of the tiny model (2 layers, 2 heads of 16)."""
     itemsize = 4 if config.store_dtype == "float32" else 2
-    return replace(config, model=path, kv_cache_memory_bytes=blocks * 2 * 2 * 2 * 16 * 16 * itemsize)
+    return replace(config, model=path, kv_cache_memory_bytes=blocks * 2 * 2 * 2 * 16 * config.block_size * itemsize)
 
 
 def store_of(engine: Engine) -> KVStore:
