@@ -158,6 +158,19 @@ def test_what_was_matched_is_pinned_before_anything_is_allocated() -> None:
     manager.check()
 
 
+def test_a_match_inside_an_edge_leaves_the_rest_of_it_to_evict() -> None:
+    """Half of a kept chain is matched in a full pool: the other half can be evicted for the newcomer, and not more."""
+    manager = MemoryManager(4, 4)
+    store(manager, [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4)
+    for extra, fits in ((8, True), (9, False)):
+        prompt = [1] * 4 + [2] * 4 + [9] * extra
+        match = manager.match(DEFAULT, pack(prompt))
+        assert manager.can_admit(match, len(prompt)) is fits
+    sequence = manager.admit(DEFAULT, pack([1] * 4 + [2] * 4 + [9] * 8)).sequence
+    assert sequence.stored == 8
+    manager.check()
+
+
 def test_a_donor_may_be_evicted_for_its_own_copy() -> None:
     """The tail that a newcomer continues is the only block left: it is taken over in place, without a copy."""
     manager = MemoryManager(1, 4)

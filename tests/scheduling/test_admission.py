@@ -97,6 +97,20 @@ def test_the_newest_is_preempted_and_goes_back_to_its_place() -> None:
     assert sum(("new", 0) in step.seated for step in sim.steps) == 2
 
 
+def test_the_newest_is_the_last_to_arrive_not_the_last_to_start() -> None:
+    """One that was overtaken starts later than a newer one; when memory runs out, the newer one yields."""
+    sim = engine(20)
+    sim.arrive(
+        request("first", [1] * 40, 8, ignore_eos=True),
+        request("large", [2] * 44, 30, ignore_eos=True),
+        request("small", [3] * 4, 40, ignore_eos=True),
+    )
+    sim.run()
+    seatings = [key[0] for step in sim.steps for key in step.seated]
+    assert seatings == ["first", "small", "large", "small"]
+    assert sim.counters["preemptions"] == 1
+
+
 def test_a_blocked_head_is_overtaken_a_bounded_number_of_times() -> None:
     """Field case D4: small ones pass the large one that waits for memory, three times, and then nobody does."""
     sim = engine(20, max_overtakes=3)
