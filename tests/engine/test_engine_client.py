@@ -175,7 +175,6 @@ REFUSED = [
     ("prompt", {}, tuple([5] * 4096)),
     ("prompt", {}, tuple([5] * 5000)),
     ("prompt", {"max_tokens": 4090}, PROMPT),
-    ("max_tokens", {"max_tokens": 0}, PROMPT),
     ("max_tokens", {"max_tokens": -3}, PROMPT),
     ("n", {"n": 0}, PROMPT),
     ("n", {"n": 129}, PROMPT),

@@ -30,7 +30,7 @@ def check_request(request: GenerationRequest, vocab_size: int, eos_ids: Set[int]
 
 def check_sampling(sampling: SamplingParams) -> None:
     """Raise RefusedError, naming the field, for parameters out of range."""
-    _between("max_tokens", sampling.max_tokens, 1, None)
+    _between("max_tokens", sampling.max_tokens, 0, None)
     _between("n", sampling.n, 1, MAX_CHOICES)
     _between("temperature", sampling.temperature, 0.0, 1e4)
     _between("top_p", sampling.top_p, 0.0, 1.0)
@@ -40,6 +40,8 @@ def check_sampling(sampling: SamplingParams) -> None:
     _between("min_p", sampling.min_p, 0.0, 1.0)
     if sampling.logprobs is not None:
         _between("logprobs", sampling.logprobs, 0, MAX_LOGPROBS)
+    if sampling.prompt_logprobs is not None:
+        _between("prompt_logprobs", sampling.prompt_logprobs, 0, MAX_LOGPROBS)
     _between("presence_penalty", sampling.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
     _between("frequency_penalty", sampling.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
     _between("repetition_penalty", sampling.repetition_penalty, *REPETITION_PENALTIES)

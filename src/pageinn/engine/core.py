@@ -106,8 +106,11 @@ class EngineCore:
         for seat in plan.seated:
             stream = self._streams[seat.request_id]
             who = ChoiceId(seat.request_id, seat.choice)
-            seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, stream.controls[seat.choice])
+            controls, score = stream.controls[seat.choice], stream.to_score(seat.choice)
+            seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, controls, score)
         result = self._executor.execute(plan, seated)
+        for scored in result.scored:
+            self._streams[scored.request_id].score(scored.start, scored.tokens)
         outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens)]
         now = self._clock()
         self._stats.steps += 1
@@ -146,6 +149,7 @@ class EngineCore:
             self._stats,
             prefix_cache_queries=counters.queries,
             prefix_cache_hits=counters.hits,
+            prefix_cache_bypassed=counters.bypassed,
             below_granularity=counters.below_granularity,
             prompt_tokens_computed=counters.computed_prompt_tokens,
             recomputed_tokens=counters.recomputed_tokens,
@@ -172,9 +176,10 @@ class EngineCore:
             request_id=request.request_id,
             prompt=pack(request.prompt),
             scope=request.scope,
-            max_tokens=sampling.max_tokens,
+            max_tokens=max(sampling.max_tokens, 1),
             n=sampling.n,
             eos_ids=self._tokenizer.eos_ids,
             ignore_eos=sampling.ignore_eos,
             stop_ids=frozenset(sampling.stop_token_ids),
+            read_cache=sampling.prompt_logprobs is None,
         )

@@ -10,7 +10,14 @@ from pageinn.engine.config import EngineConfig, model_length
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
 from pageinn.engine.executor import Executor
-from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
+from pageinn.engine.messages import (
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    PromptLogProb,
+    SamplingParams,
+    TokenLogProb,
+)
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
@@ -34,6 +41,7 @@ class Generation(NamedTuple):
     logprobs: tuple[TokenLogProb, ...]
     finish_reason: FinishReason
     cached_tokens: int
+    prompt_logprobs: tuple[PromptLogProb | None, ...]
 
 
 class Engine:
@@ -155,4 +163,5 @@ def _joined(deltas: list[Delta]) -> Generation:
         logprobs=tuple(logprob for delta in deltas for logprob in delta.logprobs),
         finish_reason=last.finish_reason,
         cached_tokens=last.cached_tokens,
+        prompt_logprobs=deltas[0].prompt_logprobs,
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pageinn.engine.logits import Controls
-from pageinn.engine.messages import SamplingParams, TokenLogProb
+from pageinn.engine.messages import PromptLogProb, SamplingParams, TokenLogProb
 from pageinn.kernels.backend import F32, I32, Backend, SampleParams
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.decoder import Batch, Decoder
@@ -23,19 +23,41 @@ class ChoiceId(NamedTuple):
 
 
 class SeatParams(NamedTuple):
-    """Who sits in a seat and how they sample; the seed was drawn when the request arrived."""
+    """Who sits in a seat and how they sample; the seed was drawn when the request arrived.
+
+    score: a prompt whose own log-probabilities are wanted as it is computed; empty for none.
+    """
 
     who: ChoiceId
     sampling: SamplingParams
     seed: int
     controls: Controls | None
+    score: tuple[int, ...] = ()
+
+
+class Scored(NamedTuple):
+    """Log-probabilities of the prompt tokens from position `start` on."""
+
+    request_id: str
+    start: int
+    tokens: list[PromptLogProb]
 
 
 class StepResult(NamedTuple):
-    """The sampled token by seat, and log-probabilities by choice where the request wants them."""
+    """The sampled token by seat, and log-probabilities where the request wants them."""
 
     tokens: dict[int, int]
     logprobs: dict[ChoiceId, TokenLogProb]
+    scored: list[Scored]
+
+
+class _Score(NamedTuple):
+    """Rows of a step that say how likely the prompt tokens `tokens`, from position `start` on, are."""
+
+    params: SeatParams
+    first_row: int
+    start: int
+    tokens: tuple[int, ...]
 
 
 class Executor:
@@ -61,12 +83,41 @@ class Executor:
         if plan.copies:
             self._store.copy_blocks(self._backend, np.array(plan.copies, np.int32))
         if not plan.work:
-            return StepResult({}, {})
-        batch = self._batch(plan.work)
+            return StepResult({}, {}, [])
+        scores = self._scores(plan.work)
+        batch = self._batch(plan.work, scores)
         logits = self._model.forward(batch, self._store)
-        return self._sample([work for work in plan.work if work.sample], logits)
+        scored = [self._score(score, logits, batch.logits_rows) for score in scores]
+        sampled = [work for work in plan.work if work.sample]
+        if scores:
+            logits = logits[np.searchsorted(batch.logits_rows, _last_rows(batch.query_starts, plan.work))]
+        tokens, logprobs = self._sample(sampled, logits) if sampled else ({}, {})
+        return StepResult(tokens, logprobs, scored)
 
-    def _batch(self, work: list[Work]) -> Batch:
+    def _scores(self, work: list[Work]) -> list[_Score]:
+        """Which rows are wanted for the prompt's own log-probabilities: each says how likely its next token is."""
+        scores, row = [], 0
+        for item in work:
+            count, params = len(item.tokens) // TOKEN_BYTES, self._params[item.seat]
+            following = params.score[item.start + 1 : item.start + 1 + count]
+            if following:
+                scores.append(_Score(params, row, item.start + 1, following))
+            row += count
+        return scores
+
+    def _score(self, score: _Score, logits: F32, rows: I32) -> Scored:
+        first, count = int(np.searchsorted(rows, score.first_row)), len(score.tokens)
+        own, tokens = logits[first : first + count], np.array(score.tokens, np.int32)
+        most = score.params.sampling.prompt_logprobs or 0
+        found = self._backend.log_probs(own, tokens, most)
+        result = []
+        for row, token in enumerate(score.tokens):
+            rank = int(np.count_nonzero(own[row] > own[row, token])) + 1
+            top = zip(found.top_ids[row].tolist(), found.top[row].tolist(), strict=True)
+            result.append(PromptLogProb(token, float(found.chosen[row]), rank, tuple(top)))
+        return Scored(score.params.who.request_id, score.start, result)
+
+    def _batch(self, work: list[Work], scores: list[_Score]) -> Batch:
         """Lay the plan's work out as the rows of one ragged batch."""
         block_size = self._store.block_size
         seats = np.array([item.seat for item in work])
@@ -81,7 +132,10 @@ class Executor:
         tables = self._tables[seats, : -(-int(context_lens.max()) // block_size)]
         slots = tables[row_of, positions // block_size].astype(np.int64) * block_size + positions % block_size
         slots[positions < write_from[row_of]] = -1
-        sampled = np.array([item.sample for item in work])
+        logits_rows = _last_rows(query_starts, work)
+        if scores:
+            scored = [np.arange(score.first_row, score.first_row + len(score.tokens)) for score in scores]
+            logits_rows = np.sort(np.concatenate([logits_rows, *scored])).astype(np.int32)
         return Batch(
             token_ids=np.frombuffer(b"".join(item.tokens for item in work), "<u4").astype(np.int32),
             positions=positions.astype(np.int32),
@@ -89,12 +143,10 @@ class Executor:
             tables=tables,
             query_starts=query_starts,
             context_lens=context_lens.astype(np.int32),
-            logits_rows=query_starts[1:][sampled] - np.int32(1),
+            logits_rows=logits_rows,
         )
 
-    def _sample(self, work: list[Work], logits: F32) -> StepResult:
-        if not work:
-            return StepResult({}, {})
+    def _sample(self, work: list[Work], logits: F32) -> tuple[dict[int, int], dict[ChoiceId, TokenLogProb]]:
         seats = [item.seat for item in work]
         params = [self._params[seat] for seat in seats]
         sampling = [param.sampling for param in params]
@@ -117,7 +169,7 @@ class Executor:
             ),
         )
         logprobs = self._log_probs([params[row] for row in wanted], own, tokens[wanted]) if wanted else {}
-        return StepResult(dict(zip(seats, tokens.tolist(), strict=True)), logprobs)
+        return dict(zip(seats, tokens.tolist(), strict=True)), logprobs
 
     def _log_probs(self, params: list[SeatParams], logits: F32, tokens: I32) -> dict[ChoiceId, TokenLogProb]:
         counts = [param.sampling.logprobs or 0 for param in params]
@@ -127,3 +179,8 @@ class Executor:
             top = zip(found.top_ids[row, :count].tolist(), found.top[row, :count].tolist(), strict=True)
             result[param.who] = TokenLogProb(int(tokens[row]), float(found.chosen[row]), tuple(top))
         return result
+
+
+def _last_rows(query_starts: I32, work: list[Work]) -> I32:
+    """The rows from which tokens are sampled."""
+    return query_starts[1:][[item.sample for item in work]] - np.int32(1)

@@ -13,10 +13,12 @@ from pageinn.memory.scopes import DEFAULT, Scope
 class SamplingParams:
     """How to choose tokens. Meanings and defaults follow vLLM's; `validate` is done by the engine's `check_request`.
 
+    max_tokens: 0 computes the prompt and generates nothing.
     temperature: 0 is greedy. top_k: 0 is off. seed: None lets the engine draw one at arrival.
     logprobs: None for none, k for the chosen token's and the k most likely ones', of the model's own logits.
     presence_penalty and frequency_penalty look at what was generated, repetition_penalty (1 is off) also at the prompt.
     logit_bias: (token id, what is added to its logit). stop_token_ids end an answer whatever ignore_eos says.
+    prompt_logprobs: like logprobs, for the prompt's own tokens; such a request does not read the prefix cache.
     json_schema: the answer is a JSON text that matches this schema, itself JSON; its properties come in its order.
     min_tokens: before so many tokens neither end tokens, stop_token_ids nor stop strings end an answer.
     """
@@ -38,6 +40,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     min_tokens: int = 0
     json_schema: str | None = None
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,23 @@ class TokenLogProb(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
+class PromptLogProb(NamedTuple):
+    """A prompt token after those before it: as TokenLogProb, and its rank among all tokens, from 1."""
+
+    token: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True)
 class Delta:
     """A piece of one choice's answer.
 
     text never holds any part of a stop string. tokens and logprobs are what this piece newly generated; text may lag
     behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed
-    (of the request, the same in each delta). error explains FinishReason.ERROR.
+    (of the request, the same in each delta). error explains FinishReason.ERROR. prompt_logprobs come whole with each
+    choice's first delta; the first token's is None.
     """
 
     request_id: str
@@ -84,6 +97,7 @@ class Delta:
     cached_tokens: int
     finish_reason: FinishReason | None = None
     error: str | None = None
+    prompt_logprobs: tuple[PromptLogProb | None, ...] = ()
 
 
 @dataclass(frozen=True)

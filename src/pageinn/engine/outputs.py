@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pageinn.engine.grammar import Grammars
 from pageinn.engine.logits import controls_of
-from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, PromptLogProb, TokenLogProb
 from pageinn.engine.stats import Stats
 from pageinn.scheduling.plan import Ending, Outcome
 from pageinn.text.detokenizer import Detokenizer
@@ -35,13 +35,27 @@ class Stream:
         self._texts = [Detokenizer(tokenizer, sampling.stop) for _ in self.unfinished]
         self._generated = [0] * sampling.n
         self._last: dict[int, float] = {}
+        self._prompt_logprobs: list[PromptLogProb | None] = [] if sampling.prompt_logprobs is None else [None]
+        self._unheard = set(self.unfinished)
+
+    def to_score(self, choice: int) -> tuple[int, ...]:
+        """The prompt, if log-probabilities of its own tokens are still wanted; the first choice computes them."""
+        done = len(self._prompt_logprobs)
+        return self.request.prompt if choice == 0 and 0 < done < len(self.request.prompt) else ()
+
+    def score(self, start: int, tokens: list[PromptLogProb]) -> None:
+        """Take in log-probabilities from a position on; what a preemption made compute again is there already."""
+        self._prompt_logprobs += tokens[len(self._prompt_logprobs) - start :]
 
     def push(self, outcome: Outcome, logprob: TokenLogProb | None, now: float, stats: Stats) -> Delta:
         """The delta that an outcome makes. A stop string ends the choice even if the scheduler did not."""
         text, reason = "", _REASONS[outcome.ending] if outcome.ending else None
         error = _OUTGREW if outcome.ending is Ending.POOL else None
         texts = self._texts[outcome.choice]
-        if outcome.token is not None:
+        silent = self.request.sampling.max_tokens == 0
+        if silent and outcome.token is not None:
+            reason = FinishReason.LENGTH
+        elif outcome.token is not None:
             self._time(outcome.choice, now, stats)
             stats.generation_tokens += 1
             self._generated[outcome.choice] += 1
@@ -58,15 +72,18 @@ class Stream:
         if reason is not None:
             text += texts.finish()
             self._finish(outcome.choice, reason, now, stats)
+        prompt_logprobs = tuple(self._prompt_logprobs) if outcome.choice in self._unheard else ()
+        self._unheard.discard(outcome.choice)
         return Delta(
             request_id=self.request.request_id,
             index=outcome.choice,
             text=text,
-            tokens=() if outcome.token is None else (outcome.token,),
-            logprobs=() if logprob is None else (logprob,),
+            tokens=() if outcome.token is None or silent else (outcome.token,),
+            logprobs=() if logprob is None or silent else (logprob,),
             cached_tokens=outcome.cached_tokens,
             finish_reason=reason,
             error=error,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _time(self, choice: int, now: float, stats: Stats) -> None:

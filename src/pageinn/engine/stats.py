@@ -37,6 +37,8 @@ class Stats:
 
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    prefix_cache_bypassed: int = 0
+    """The part of the queries whose requests do not read the cache."""
     below_granularity: int = 0
     """Requests whose prompt is shorter than one block, so that no block can be shared."""
     prompt_tokens: int = 0

@@ -107,10 +107,14 @@ class MemoryManager:
     def match(self, scope: Scope, packed: bytes) -> Match:
         """The longest prefix of the packed tokens that the scope can reuse. Changes nothing."""
         if self.prefix_cache is PrefixCache.OFF:
-            return Match(Place(self.tree.root, 0, 0), None)
+            return self.unmatched()
         # A scope that owns nothing yet reads what is public, under a number that owns no node.
         account = self.ledger.find(scope) or Account(scope, -1)
         return self.tree.match(account, packed)
+
+    def unmatched(self) -> Match:
+        """The match of a sequence that is to reuse nothing."""
+        return Match(Place(self.tree.root, 0, 0), None)
 
     def matched_tokens(self, match: Match) -> int:
         """How many tokens a match covers."""

@@ -54,6 +54,11 @@ class Choice:
         return len(self.request.prompt) // TOKEN_BYTES
 
     @property
+    def reads_cache(self) -> bool:
+        """Whether it may start from what is known: always once the first choice has got through its prompt."""
+        return self.request.read_cache or self.index > 0 or self.generated > 0
+
+    @property
     def held_back(self) -> bool:
         """Whether another choice is still to compute what this one will reuse."""
         if self.forks is not None and not self.forks.generated:

@@ -14,7 +14,8 @@ from pageinn.memory.scopes import Scope
 class Request:
     """A request as the scheduler sees it. prompt: packed token ids (pageinn.memory.tokens). n: choices to generate.
 
-    stop_ids end a choice like eos_ids, and also when ignore_eos is set.
+    stop_ids end a choice like eos_ids, and also when ignore_eos is set. read_cache False: the first choice computes
+    the whole prompt, whatever is known of it; what it computes is kept like any other.
     """
 
     request_id: str
@@ -25,6 +26,7 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     stop_ids: frozenset[int] = frozenset()
+    read_cache: bool = True
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -122,11 +124,13 @@ class Counters:
     """What has happened so far; all only grow, and are in tokens where nothing else is said.
 
     Queries and hits count a request's prompt once. computed_prompt_tokens counts what every choice computed of it (a
-    fork: the last token), recomputed_tokens what a preemption made a choice compute again.
+    fork: the last token), recomputed_tokens what a preemption made a choice compute again. bypassed is the part of the
+    queries whose requests do not read the cache.
     """
 
     queries: int = 0
     hits: int = 0
+    bypassed: int = 0
     below_granularity: int = 0
     computed_prompt_tokens: int = 0
     recomputed_tokens: int = 0

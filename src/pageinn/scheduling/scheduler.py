@@ -227,8 +227,9 @@ class Scheduler:
         if parent and self.memory.can_fork(parent) and self.memory.available > reserve:
             admission = self.memory.fork(parent)
         else:
-            match = self.memory.match(choice.request.scope, choice.known)
-            leader = self.memory.leader(match, choice.request.scope, choice.known)
+            reads = choice.reads_cache
+            match = self.memory.match(choice.request.scope, choice.known) if reads else self.memory.unmatched()
+            leader = self.memory.leader(match, choice.request.scope, choice.known) if reads else None
             if leader is not None:
                 choice.follows = self._by_sequence[leader]
                 choice.until = self.memory.shared_with(leader, choice.known)
@@ -264,6 +265,7 @@ class Scheduler:
             self._cached[choice.request.request_id] = choice.reached
             self.counters.queries += choice.prompt_tokens
             self.counters.hits += choice.reached
+            self.counters.bypassed += 0 if choice.request.read_cache else choice.prompt_tokens
             self.counters.below_granularity += choice.prompt_tokens < self.memory.block_size
 
     # --- results ---
