@@ -26,7 +26,6 @@ def refused(kind: type[CompletionRequest] | type[ChatRequest], data: dict) -> Ap
 @pytest.mark.parametrize(
     ("field", "value", "param"),
     [
-        ("max_tokens", 0, "max_tokens"),
         ("max_tokens", -1, "max_tokens"),
         ("max_tokens", "16", "max_tokens"),
         ("max_tokens", 16.5, "max_tokens"),
@@ -82,7 +81,9 @@ def test_a_wrong_value_is_refused_by_name(field: str, value: object, param: str)
         ({"prompt": ["a"] * 2049}, "prompt: at most 2048 prompts"),
         ({"prompt": "a", "logprobs": True}, "logprobs: input should be a valid integer, not True"),
         ({"prompt": "a", "logprobs": 21}, "logprobs: input should be less than or equal to 20, not 21"),
-        ({"prompt": "a", "echo": True}, "field 'echo' is not supported"),
+        ({"prompt": "a", "echo": 1}, "echo: input should be a valid boolean, not 1"),
+        ({"prompt": "a", "prompt_logprobs": 21}, "prompt_logprobs: input should be less than or equal to 20, not 21"),
+        ({"prompt": "a", "prompt_logprobs": -1}, "prompt_logprobs: input should be greater than or equal to 0, not -1"),
         ({"prompt": "a", "stream_options": {}}, "stream_options is only for stream: true"),
     ],
 )
@@ -108,6 +109,8 @@ def test_completions(data: dict, message: str) -> None:
             "field 'messages[0].content.text' is missing",
         ),
         ({"messages": HI, "logprobs": 3}, "logprobs: input should be a valid boolean, not 3"),
+        ({"messages": HI, "max_tokens": 0}, "max_tokens: input should be greater than or equal to 1, not 0"),
+        ({"messages": HI, "echo": True}, "field 'echo' is not supported"),
         ({"messages": HI, "top_logprobs": 3}, "top_logprobs needs logprobs: true"),
         ({"messages": HI, "max_tokens": 3, "max_completion_tokens": 4}, "max_tokens and max_completion_tokens"),
     ],

@@ -20,6 +20,7 @@ from pageinn.server.answers import answer
 from pageinn.server.body import DEFAULT_LIMIT, read_request
 from pageinn.server.chat import ChatShape
 from pageinn.server.completions import CompletionShape
+from pageinn.server.echo import check_prompt_fields, prompt_logprobs_of
 from pageinn.server.errors import ApiError, ClientGone, from_engine, internal
 from pageinn.server.generation import Run
 from pageinn.server.metrics import registry_of
@@ -72,10 +73,11 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         """Continue a prompt, or each of several."""
         request = await read_request(http, CompletionRequest, body_limit)
         check_model(served, request.model)
+        check_prompt_fields(request)
         prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
         length = answer_length(served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS)
-        run = _run(http, "cmpl", request, prompts, length, request.logprobs)
-        return await answer(http, served, run, CompletionShape(served.tokenizer, request.logprobs))
+        run = _run(http, "cmpl", request, prompts, length, request.logprobs, prompt_logprobs_of(request))
+        return await answer(http, served, run, CompletionShape(served.tokenizer, request, prompts))
 
     @app.post("/v1/chat/completions", openapi_extra=body_schema(ChatRequest))
     async def chat(http: Request) -> Response:
@@ -109,10 +111,11 @@ def _run(
     prompts: list[tuple[int, ...]],
     max_tokens: int,
     logprobs: int | None,
+    prompt_logprobs: int | None = None,
 ) -> Run:
     name = f"{prefix}-{uuid.uuid4().hex}"
     names = [name] if len(prompts) == 1 else [f"{name}-{i}" for i in range(len(prompts))]
-    sampling = sampling_params(request, max_tokens, logprobs)
+    sampling = sampling_params(request, max_tokens, logprobs, prompt_logprobs)
     scope = scope_of(tenant_of(http), request)
     return Run(
         id=name,

@@ -13,6 +13,7 @@ from pageinn.engine.messages import (
     EngineDeadError,
     FinishReason,
     GenerationRequest,
+    PromptLogProb,
     RefusedError,
     TokenLogProb,
 )
@@ -44,6 +45,7 @@ class Answer:
     text: str = ""
     logprobs: list[TokenLogProb] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    prompt_logprobs: tuple[PromptLogProb | None, ...] = ()
 
 
 class Usage:
@@ -122,4 +124,5 @@ async def collect(stream: AsyncIterator[Piece], run: Run) -> tuple[list[Answer],
         answer.text += delta.text
         answer.logprobs.extend(delta.logprobs)
         answer.finish_reason = delta.finish_reason or answer.finish_reason
+        answer.prompt_logprobs = answer.prompt_logprobs or delta.prompt_logprobs
     return answers, usage

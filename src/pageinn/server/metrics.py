@@ -57,6 +57,11 @@ def _counters(stats: Stats, model: str) -> Iterator[Metric]:
             "Prompt tokens found there, which were not computed again.",
         ),
         (
+            "prefix_cache_bypassed",
+            stats.prefix_cache_bypassed,
+            "Those of the queries whose request does not read the cache: it asks how likely its own prompt is.",
+        ),
+        (
             "prefix_cache_below_granularity",
             stats.below_granularity,
             "Requests shorter than one block, of which no block can be shared; not a sign of a broken cache.",

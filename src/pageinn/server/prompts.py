@@ -107,7 +107,9 @@ def answer_length(served: Served, longest_prompt: int, asked: int | None, defaul
     return asked
 
 
-def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | None) -> SamplingParams:
+def sampling_params(
+    request: SamplingRequest, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None
+) -> SamplingParams:
     """How the engine is to choose tokens. top_k -1 is off, as in vLLM."""
     return SamplingParams(
         max_tokens=max_tokens,
@@ -120,6 +122,7 @@ def sampling_params(request: SamplingRequest, max_tokens: int, logprobs: int | N
         stop=request.stops,
         ignore_eos=request.ignore_eos,
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         repetition_penalty=request.repetition_penalty,

@@ -123,7 +123,10 @@ class CompletionRequest(SamplingRequest):
     """POST /v1/completions. `prompt` becomes a list of prompts, each text or token ids."""
 
     prompt: Annotated[Any, Field(json_schema_extra={"description": "text, token ids, or a list of either"})]
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    echo: bool = False
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
     @field_validator("prompt", mode="after")
     @classmethod
