@@ -106,6 +106,20 @@ def test_among_readers_writers_and_preemptions(tiny_path: Path) -> None:
     assert stats.blocks_in_use == 0
 
 
+def test_preempted_within_its_prompt(tiny_path: Path) -> None:
+    """Four answers grow until a long prompt, half computed, gives way; it starts over, and each token counts once."""
+    engine = engine_of(tiny_path, 33, max_num_seqs=6, max_num_batched_tokens=16)
+    prompt = tokens(10, 400)
+    (expected,) = engine_of(tiny_path, 100).generate([prompt], SCORE)[0]
+    growing = [GenerationRequest(f"g{i}", tokens(11 + i, 8), replace(PLAIN, max_tokens=60)) for i in range(4)]
+    deltas = steps(engine, [*growing, GenerationRequest("scores", prompt, SCORE)])
+    (only,) = deltas["scores", 0]
+    assert only.prompt_logprobs == expected.prompt_logprobs
+    stats = engine.core.stats()
+    assert stats.preemptions == 1
+    assert 100 < stats.recomputed_tokens < 400
+
+
 def test_it_is_in_the_denominator_and_has_a_counter_of_its_own(tiny_path: Path) -> None:
     """Field case F5. What it computed may be read by others."""
     engine = engine_of(tiny_path, 100)
