@@ -164,6 +164,7 @@ def test_the_unexpected_is_a_500_in_openais_form_and_the_server_lives(serve) -> 
         got = http.post("/v1/completions", json={"prompt": "a"})
         assert (got.status_code, got.json()["error"]["code"]) == (500, "internal_error")
         assert "secret" not in got.text
+        assert got.headers["connection"] == "close"
         *_, last = events(http.post("/v1/completions", json={"prompt": "a", "stream": True}).text)
         assert last["error"]["code"] == "internal_error"
         assert http.get("/v1/models").status_code == 200

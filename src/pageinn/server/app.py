@@ -186,6 +186,8 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(http: Request, _: Exception) -> Response:
-        # Starlette raises the exception again after this answer, and uvicorn logs it.
+        # Starlette raises the exception again after this answer; uvicorn logs it and closes the connection, which
+        # a client that keeps connections must know before it sends its next request.
         answered = internal()
-        return JSONResponse(answered.body(), answered.status, id_header(http.scope))
+        headers = {"connection": "close", **id_header(http.scope)}
+        return JSONResponse(answered.body(), answered.status, headers)

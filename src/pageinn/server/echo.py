@@ -16,7 +16,8 @@ from pageinn.text.tokenizer import Tokenizer
 def check_prompt_fields(request: CompletionRequest) -> None:
     """Raises ApiError for fields that ask for what a prompt cannot give."""
     if request.max_tokens == 0 and not request.echo and request.prompt_logprobs is None:
-        raise ApiError(400, "max_tokens is 0, which needs echo or prompt_logprobs", param="max_tokens")
+        reason = "max_tokens is 0, which needs echo or prompt_logprobs"
+        raise ApiError(400, reason, param="max_tokens", code="invalid_value")
     if request.prompt_logprobs is not None and request.stream:
         message = "prompt_logprobs come with a whole answer, not with stream: true; echo with logprobs does both"
         raise ApiError(400, message, param="prompt_logprobs")
