@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_runs import Answer, ChoiceKey, alone, poison, run, store_of, take, with_blocks
+from tiny import write_tiny_llama
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
@@ -193,3 +194,20 @@ def test_a_soak_ends_where_it_began(tiny_path: Path, prefix_cache: PrefixCache) 
     assert memory.usage() == (24, 0, 0)
     assert core.stats().finished["abort"] > 0
     assert not core._streams
+
+
+def test_another_model_file_under_the_same_name_shares_nothing(tmp_path: Path) -> None:
+    """Field case C6: the second model answers cold, and as it answers with no cache at all."""
+    prompt = [request("r", range(3, 103), replace(GREEDY, max_tokens=8))]
+    answers = []
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        path = write_tiny_llama(tmp_path / str(seed) / "model.gguf", seed=seed)
+        config = with_blocks(path, 60, EngineConfig())
+        engine = Engine(config)
+        (answer,) = run(engine, prompt).values()
+        assert answer.cached == 0
+        assert answer.bits == next(iter(alone(config, prompt).values())).bits
+        assert engine.model_name == "model"
+        answers.append(answer.tokens)
+    assert answers[0] != answers[1]

@@ -1,4 +1,4 @@
-"""The application without a socket: streams flow, an early end is a disconnect."""
+"""The application without a socket: streams flow, an early end is a disconnect; and publishing with tools."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from tiny import write_tiny_llama
 from pageinn.cli.connection import UnavailableError, base_of, connect, model_of
 from pageinn.cli.in_process import InProcess
 
+TEMPLATE = (
+    "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
+    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 LONG = {"prompt": "Ships", "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("in-process") / "tiny.gguf"
-    return write_tiny_llama(path, seed=5)
+    return write_tiny_llama(path, seed=5, metadata={"tokenizer.chat_template": TEMPLATE})
 
 
 def with_client(model: Path, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
@@ -62,6 +68,18 @@ def test_a_cancelled_request_frees_its_blocks(model: Path) -> None:
             await asking
         while await in_use(client):
             await asyncio.sleep(0.01)
+
+    with_client(model, work)
+
+
+def test_a_prefix_with_tools_is_published_as_chat_renders_it(model: Path) -> None:
+    messages = [{"role": "system", "content": "Look out for ships."}]
+
+    async def work(client: httpx.AsyncClient) -> None:
+        published = (await client.post("/cache/public", json={"messages": messages, "tools": [TOOL]})).json()
+        talk = {"messages": [*messages, {"role": "user", "content": "Now."}], "tools": [TOOL], "max_tokens": 1}
+        usage = (await client.post("/v1/chat/completions", json=talk)).json()["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == published["tokens"] > 100
 
     with_client(model, work)
 
