@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +12,23 @@ import numpy as np
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
-from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, TokenLogProb
+from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
 from pageinn.store.kv_store import KVStore
+
+GREEDY = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+
+
+def request(name: str, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> GenerationRequest:
+    return GenerationRequest(name, tuple(prompt), sampling)
+
+
+def tokens(rng: random.Random, count: int) -> list[int]:
+    """Ids of the tiny model's vocabulary, none of them a control token."""
+    return [rng.randrange(3, 320) for _ in range(count)]
+
+
+def engine_of(path: Path, blocks: int, **settings: int | str) -> Engine:
+    return Engine(with_blocks(path, blocks, replace(EngineConfig(), **settings)))
 
 
 class ChoiceKey(NamedTuple):

@@ -7,27 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_runs import ChoiceKey, finish, run, with_blocks
+from engine_runs import GREEDY, ChoiceKey, engine_of, finish, request, run, tokens
 
-from pageinn.engine.config import EngineConfig
 from pageinn.engine.core import WINDOW_SECONDS, EngineCore
-from pageinn.engine.engine import Engine
-from pageinn.engine.messages import GenerationRequest, SamplingParams
+from pageinn.engine.messages import GenerationRequest
 from pageinn.memory.scopes import Scope
-
-GREEDY = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-
-
-def request(name: str, prompt: list[int], sampling: SamplingParams = GREEDY) -> GenerationRequest:
-    return GenerationRequest(name, tuple(prompt), sampling)
-
-
-def tokens(rng: random.Random, count: int) -> list[int]:
-    return [rng.randrange(3, 320) for _ in range(count)]
-
-
-def engine_of(path: Path, blocks: int, **settings: int | str) -> Engine:
-    return Engine(with_blocks(path, blocks, replace(EngineConfig(), **settings)))
 
 
 def test_an_exact_repeat_computes_one_token(tiny_path: Path) -> None:

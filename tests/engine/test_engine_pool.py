@@ -8,25 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import Answer, ChoiceKey, finish, run, store_of, take, with_blocks
+from engine_runs import GREEDY, Answer, ChoiceKey, engine_of, finish, request, run, store_of, take, tokens
 
-from pageinn.engine.config import EngineConfig
-from pageinn.engine.engine import Engine
-from pageinn.engine.messages import FinishReason, GenerationRequest, RefusedError, SamplingParams
-
-GREEDY = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-
-
-def request(name: str, prompt: list[int], sampling: SamplingParams = GREEDY) -> GenerationRequest:
-    return GenerationRequest(name, tuple(prompt), sampling)
-
-
-def tokens(rng: random.Random, count: int) -> list[int]:
-    return [rng.randrange(3, 320) for _ in range(count)]
-
-
-def engine_of(path: Path, blocks: int, **settings: int | str) -> Engine:
-    return Engine(with_blocks(path, blocks, replace(EngineConfig(), **settings)))
+from pageinn.engine.messages import FinishReason, RefusedError, SamplingParams
 
 
 def test_500_finished_requests_leave_nothing_in_use(tiny_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import Answer, ChoiceKey, alone, poison, run, store_of, take, with_blocks
+from engine_runs import Answer, ChoiceKey, alone, poison, run, store_of, take, tokens, with_blocks
 from tiny import write_tiny_llama
 
 from pageinn.engine.config import EngineConfig
@@ -26,10 +26,6 @@ FOUR = replace(GREEDY, max_tokens=24, n=4, temperature=1.0, seed=9)
 
 def request(name: str, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> GenerationRequest:
     return GenerationRequest(name, tuple(prompt), sampling)
-
-
-def tokens(rng: random.Random, count: int) -> list[int]:
-    return [rng.randrange(3, 320) for _ in range(count)]
 
 
 def engine_of(path: Path, blocks: int = 60, **settings: int | str) -> Engine:

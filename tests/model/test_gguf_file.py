@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
-from references import default_model
 from tiny import CHAT_TEMPLATE, EOS, MERGES, vocabulary, write_tiny_llama
 
+from pageinn.engine.default_model import default_model
 from pageinn.kernels.reference import ReferenceBackend
 from pageinn.model.gguf_file import GGUFFile
 from pageinn.model.weights import Embedding, half_split, load_weights

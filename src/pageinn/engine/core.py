@@ -62,28 +62,33 @@ class EngineCore:
         """Whether a step would have nothing to do."""
         return not self._events and self.scheduler.idle
 
-    def check(self, request: GenerationRequest) -> None:
-        """Raise RefusedError for a request that can never be served. Reads only constants: any thread may call it."""
+    def check(self, request: GenerationRequest) -> Request:
+        """The request as the scheduler sees it. Reads only constants: any thread may call it.
+
+        Raises RefusedError for a request that can never be served.
+        """
         check_request(request, len(self._tokenizer.token_bytes), self._tokenizer.eos_ids)
         if request.sampling.json_schema is not None:
             try:
                 self._grammars.check(request.sampling.json_schema)
             except GrammarError as error:
                 raise RefusedError(str(error), "response_format") from error
-        reason = self.scheduler.refusal(self._request(request))
+        scheduled = self._request(request)
+        reason = self.scheduler.refusal(scheduled)
         if reason is not None:
             raise RefusedError(reason, "prompt")
+        return scheduled
 
     def submit(self, request: GenerationRequest) -> None:
         """Take in a request. Raises RefusedError for one that can never be served."""
         if request.request_id in self._streams:
             raise RefusedError(f"request id {request.request_id} is in use", "request_id")
-        self.check(request)
+        scheduled = self.check(request)
         seed = request.sampling.seed
         seed = self._seeds.getrandbits(_SEED_BITS) if seed is None else seed % (1 << _SEED_BITS)
         self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._grammars, self._clock())
         self._stats.prompt_tokens += len(request.prompt)
-        self._events.append(Arrive(self._request(request)))
+        self._events.append(Arrive(scheduled))
 
     def cancel(self, request_id: str) -> None:
         """Free everything of a request at the next step. Unknown and finished ones are ignored."""
@@ -130,11 +135,10 @@ class EngineCore:
         return delta
 
     def _roll_window(self, now: float) -> None:
-        counters = self.scheduler.counters
-        if not self._window or self._window[-1].second != int(now):
-            self._window.append(_Second(int(now), counters.queries, counters.hits))
-        else:
-            self._window[-1] = _Second(int(now), counters.queries, counters.hits)
+        newest = _Second(int(now), self.scheduler.counters.queries, self.scheduler.counters.hits)
+        if self._window and self._window[-1].second == newest.second:
+            self._window.pop()
+        self._window.append(newest)
 
     def stats(self) -> Stats:
         """Counters and gauges as they are now; a copy."""

@@ -45,7 +45,6 @@ class Ledger:
     def __init__(self, public: Scope) -> None:
         self._accounts: dict[Scope, Account] = {}
         self._next_number = 0
-        self._public_scope = public
         self.public = self.open(public)
 
     def open(self, scope: Scope) -> Account:

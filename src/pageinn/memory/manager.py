@@ -53,7 +53,7 @@ class Sequence:
     first `shared` of which belong to the tree, the others to the sequence alone.
     """
 
-    __slots__ = ("account", "active", "leads", "node", "packed", "shared", "stored", "table")
+    __slots__ = ("account", "leads", "node", "packed", "shared", "stored", "table")
 
     def __init__(self, account: Account, node: Node, packed: bytes) -> None:
         self.account = account
@@ -62,7 +62,6 @@ class Sequence:
         self.table: list[int] = []
         self.shared = 0
         self.stored = 0
-        self.active = True
         self.leads: LeaderKey | None = None
 
     @property
@@ -263,7 +262,6 @@ class MemoryManager:
         """End a sequence: unpin its path, keep its partly filled tail, free the rest."""
         self._unlead(sequence)
         self._sequences.remove(sequence)
-        sequence.active = False
         account = sequence.account
         private = sequence.table[sequence.shared :]
         self.num_private -= len(private)
