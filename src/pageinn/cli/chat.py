@@ -17,7 +17,7 @@ import httpx
 
 from pageinn.cli.connection import UnavailableError, connect, error_of, model_of
 
-_HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
+_HELP = "/reset starts anew, /exit or Ctrl-D leaves, Ctrl-C ends an answer"
 #: What a model may not do to a terminal. Line ends and tabs are text.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -57,7 +57,7 @@ def _talk(args: Namespace, runner: asyncio.Runner) -> int:
     client = runner.run(stack.enter_async_context(connect(args)))
     try:
         model = runner.run(model_of(client))
-        print(f"{model}. {_HELP}.", file=sys.stderr)
+        print(f"{model}\n{_HELP}", file=sys.stderr)
         conversation = Conversation(client, model, args)
         while (line := _ask()) is not None and line != "/exit":
             if line == "/reset":

@@ -109,10 +109,10 @@ class Engine:
         """What is served and with what, for a person to read."""
         slots = self.num_blocks * self.config.block_size
         return (
-            f"{self.model_name}, weights {self.config.quantization}, up to {self.max_model_len} tokens, "
-            f"{self.threads} threads\n"
-            f"KV cache: {self.num_blocks} blocks of {self.config.block_size} tokens ({slots} tokens, "
-            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}), prefix cache {self.config.prefix_cache}"
+            f"{self.model_name}\n"
+            f"weights {self.config.quantization}, up to {self.max_model_len} tokens, {self.threads} threads\n"
+            f"KV cache: {slots} tokens in {self.num_blocks} blocks of {self.config.block_size}, "
+            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}"
         )
 
     def generate(
