@@ -20,6 +20,7 @@ FLOORS = {
     "model": 3,
     "store": 3,
     "kernels": 3,
+    "traffic": 3,
     "engine": 4,
     "cli": 5,
     "server": 5,

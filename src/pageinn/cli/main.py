@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +36,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+#: What runs each command, as module:function; imported only when it runs, because `pageinn --help` should not wait.
+_COMMANDS = {
+    "serve": "serve:serve_command",
+    "models": "models:models_command",
+    "chat": "chat:chat_command",
+    "run": "run_batch:run_command",
+}
+
+
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """What runs a command; imported only now, because `pageinn --help` should not wait for it."""
-    if name == "models":
-        from pageinn.cli.models import models_command
-
-        return models_command
-    if name == "chat":
-        from pageinn.cli.chat import chat_command
-
-        return chat_command
-    if name == "run":
-        from pageinn.cli.run_batch import run_command
-
-        return run_command
-    from pageinn.cli.serve import serve_command
-
-    return serve_command
+    module, _, function = _COMMANDS[name].partition(":")
+    command: Callable[[argparse.Namespace], int] = getattr(import_module(f"pageinn.cli.{module}"), function)
+    return command
 
 
 def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
