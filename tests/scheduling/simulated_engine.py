@@ -99,7 +99,7 @@ class SimulatedEngine:
         for event in events:
             if isinstance(event, Arrive):
                 self.requests[event.request.request_id] = event.request
-        plan = self.scheduler.schedule(events)
+        plan = self.scheduler.schedule(float(len(self.steps)), events)
         self.memory.check()
         self._seat(plan)
         self._check_shape(plan)

@@ -106,7 +106,7 @@ class EngineCore:
     def step(self) -> list[Delta]:
         """Plan, compute and commit one step; what it brought, in the order of the plan."""
         events, self._events = self._events, []
-        plan = self.scheduler.schedule(events)
+        plan = self.scheduler.schedule(self._clock(), events)
         seated = {}
         for seat in plan.seated:
             stream = self._streams[seat.request_id]

@@ -48,6 +48,7 @@ class Scheduler:
         self._vacated: list[int] = []
         self._edits: list[SeatEdit] = []
         self._arrivals = 0
+        self._now = 0.0
 
     # --- questions ---
 
@@ -90,8 +91,12 @@ class Scheduler:
 
     # --- one step ---
 
-    def schedule(self, events: Iterable[Event]) -> Plan:
-        """Take in events and plan a step. Raises ValueError for an Arrive that `refusal` objects to."""
+    def schedule(self, now: float, events: Iterable[Event]) -> Plan:
+        """Take in events and plan a step. now: seconds of whatever clock the driver goes by, never going back.
+
+        Raises ValueError for an Arrive that `refusal` objects to.
+        """
+        self._now = now
         for event in events:
             self._take_in(event)
         ended: list[Outcome] = []
