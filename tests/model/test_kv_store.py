@@ -55,6 +55,51 @@ def test_copying_blocks_copies_them_in_every_layer_and_touches_no_other() -> Non
     np.testing.assert_array_equal(store.values, values[:, order])
 
 
+def filled(dtype: str, seed: int) -> KVStore:
+    """A store of random bytes."""
+    store, rng = small(dtype), np.random.default_rng(seed)
+    for array in (store.keys, store.values):
+        raw = array.view(np.uint8)
+        raw[:] = rng.integers(0, 256, raw.shape)
+    return store
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_blocks_read_from_one_store_and_written_to_another_are_the_same_blocks(dtype: str) -> None:
+    store, other = filled(dtype, 0), filled(dtype, 1)
+    untouched = other.keys.copy(), other.values.copy()
+    data = np.zeros((2, store.block_bytes), np.uint8)
+    assert data.shape[1] == bytes_per_block(3, 2, 4, 8, dtype)
+    store.read_blocks([4, 1], data)
+    other.write_blocks(np.array([0, 3], np.int32), data)
+    for name, before in zip(("keys", "values"), untouched, strict=True):
+        ours, theirs = getattr(store, name).view(np.uint8), getattr(other, name).view(np.uint8)
+        np.testing.assert_array_equal(theirs[:, [0, 3]], ours[:, [4, 1]])
+        np.testing.assert_array_equal(theirs[:, [1, 2, 4]], before.view(np.uint8)[:, [1, 2, 4]])
+
+
+def test_a_block_is_the_keys_of_all_layers_and_then_their_values() -> None:
+    store = filled("bfloat16", 2)
+    data = np.zeros((1, store.block_bytes), np.uint8)
+    store.read_blocks([2], data)
+    assert data.tobytes() == store.keys[:, 2].tobytes() + store.values[:, 2].tobytes()
+
+
+def test_reading_and_writing_blocks_names_what_is_wrong() -> None:
+    store = small()
+    good = np.zeros((1, store.block_bytes), np.uint8)
+    with pytest.raises(IndexError, match=r"block 5 is outside 0\.\.4"):
+        store.read_blocks([5], good)
+    with pytest.raises(IndexError, match="block -1 is outside"):
+        store.write_blocks([-1], good)
+    with pytest.raises(ValueError, match=r"must be uint8 \(2, 1536\), got uint8 \(1, 1536\)"):
+        store.write_blocks([0, 1], good)
+    with pytest.raises(ValueError, match="got float32"):
+        store.read_blocks([0], good.astype(np.float32))
+    with pytest.raises(ValueError, match="contiguous within a row"):
+        store.read_blocks([0], np.asfortranarray(np.zeros((3, store.block_bytes), np.uint8))[:1])
+
+
 def test_memory_is_taken_only_when_slots_are_written() -> None:
     before = resident_bytes()
     store = KVStore(layers=8, blocks=4096, kv_heads=4, head_dim=64, block_size=16, dtype="float32")
