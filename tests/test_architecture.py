@@ -15,6 +15,7 @@ ROOT = Path(pageinn.__file__).parent
 
 FLOORS = {
     "memory": 1,
+    "catalogue": 2,
     "scheduling": 2,
     "text": 2,
     "model": 3,
