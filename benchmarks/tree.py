@@ -41,7 +41,7 @@ def median_us(act: Callable[[object], object], arguments: Iterable[object]) -> f
 
 def store(manager: MemoryManager, prompt: bytes, scope: object = DEFAULT) -> None:
     """Run a prompt through the manager, so that its blocks end up kept."""
-    sequence = manager.admit(scope, prompt).sequence
+    sequence = manager.admit(scope, prompt)
     manager.mark_stored(sequence, sequence.num_tokens)
     manager.release(sequence)
 
@@ -88,7 +88,7 @@ def measure_prompt(manager: MemoryManager, shared: list[int]) -> None:
     manager.tree.extend = timed_extend
     for prompt in prompts:
         begin = time.perf_counter_ns()
-        sequence = manager.admit(DEFAULT, prompt).sequence
+        sequence = manager.admit(DEFAULT, prompt)
         admit.append(time.perf_counter_ns() - begin)
         begin = time.perf_counter_ns()
         manager.mark_stored(sequence, sequence.num_tokens)
@@ -112,7 +112,7 @@ def measure_chunks(manager: MemoryManager, shared: list[int]) -> None:
     """The same insertion as an engine does it, 256 tokens a step: the edge grows in place."""
     spent = []
     for _ in range(21):
-        sequence = manager.admit(DEFAULT, pack(shared + tokens(OWN))).sequence
+        sequence = manager.admit(DEFAULT, pack(shared + tokens(OWN)))
         begin = time.perf_counter_ns()
         for end in range(SHARED + CHUNK, SHARED + OWN + 1, CHUNK):
             manager.mark_stored(sequence, end)

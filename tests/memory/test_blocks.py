@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pageinn.memory.manager import BlockCopy, MemoryManager, PrefixCache, Sequence
+from pageinn.memory.manager import MemoryManager, PrefixCache, Sequence
+from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.pool import BlockPool, NoSpaceError
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.memory.tokens import pack
@@ -12,7 +13,7 @@ from pageinn.memory.tokens import pack
 
 def start(manager: MemoryManager, tokens: list[int], scope: Scope = DEFAULT) -> Sequence:
     """A running sequence with all its tokens computed."""
-    sequence = manager.admit(scope, pack(tokens)).sequence
+    sequence = manager.admit(scope, pack(tokens))
     manager.mark_stored(sequence, len(tokens))
     manager.check()
     return sequence
@@ -65,10 +66,9 @@ def test_a_donor_is_untouched() -> None:
     store(manager, [1, 2, 3, 4, 5, 6])
     [donor] = [node.blocks[0] for node in manager.tree.nodes() if len(node.tokens) < 16]
     for last in (7, 8):
-        admission = manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, last]))
-        sequence = admission.sequence
+        sequence = manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, last]))
         assert sequence.stored == 6
-        assert admission.copies == [BlockCopy(donor, sequence.table[1])]
+        assert manager.drain_moves() == [Move(MoveKind.COPY, donor, sequence.table[1])]
         assert sequence.table[1] != donor
         manager.release(sequence)
         manager.check()
@@ -80,13 +80,13 @@ def test_four_forks_share_all_but_one_block_each() -> None:
     manager = MemoryManager(10, 4)
     parent = start(manager, [1, 2, 3, 4, 5, 6])
     forks = [manager.fork(parent) for _ in range(3)]
-    for child, copies in forks:
-        assert child.table[0] == parent.table[0]
-        assert copies == [BlockCopy(parent.table[1], child.table[1])]
-    assert len({parent.table[1], *(child.table[1] for child, _ in forks)}) == 4
+    assert manager.drain_moves() == [Move(MoveKind.COPY, parent.table[1], child.table[1]) for child in forks]
+    assert all(child.table[0] == parent.table[0] for child in forks)
+    assert len({parent.table[1], *(child.table[1] for child in forks)}) == 4
     assert manager.usage().in_use == 5
     whole = start(manager, [9, 9, 9, 9])
-    assert manager.fork(whole).copies == [], "a prompt that ends with its block is shared whole"
+    manager.fork(whole)
+    assert manager.drain_moves() == [], "a prompt that ends with its block is shared whole"
 
 
 @pytest.mark.parametrize("mode", [PrefixCache.KEEP, PrefixCache.LIVE])
@@ -94,7 +94,7 @@ def test_a_child_outlives_its_parent(mode: PrefixCache) -> None:
     """Field case A5: the parent ends and all that can be evicted is: the child's blocks stay its own."""
     manager = MemoryManager(6, 4, mode)
     parent = start(manager, [1, 2, 3, 4, 5, 6])
-    child = manager.fork(parent).sequence
+    child = manager.fork(parent)
     table = list(child.table)
     generate(manager, parent, [7, 8, 9])
     manager.release(parent)
@@ -110,7 +110,7 @@ def test_a_child_outlives_its_parent(mode: PrefixCache) -> None:
 def test_the_same_prompt_computed_twice_is_held_once() -> None:
     """Field cases A6 and B5: two compute the same at once; one's end does not free the other's blocks."""
     manager = MemoryManager(8, 4)
-    first, second = (manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, 7, 8])).sequence for _ in range(2))
+    first, second = (manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, 7, 8])) for _ in range(2))
     assert manager.mark_stored(first, 8) is None
     edit = manager.mark_stored(second, 8)
     assert edit == (0, first.table)
@@ -129,7 +129,7 @@ def test_two_that_generate_the_same_share_a_path() -> None:
     """Field case B5: one path in the tree for the same continuation, and the duplicate's blocks are freed once."""
     manager = MemoryManager(20, 4)
     first = start(manager, [1, 2, 3, 4, 5])
-    second = manager.fork(first).sequence
+    second = manager.fork(first)
     for token in range(6, 16):
         generate(manager, first, [token])
         generate(manager, second, [token])
@@ -147,7 +147,7 @@ def test_what_was_matched_is_pinned_before_anything_is_allocated() -> None:
     manager = MemoryManager(3, 4)
     store(manager, [1, 2, 3, 4])  # the oldest, so the one that a careless allocation would evict
     store(manager, [9, 9, 9, 9])
-    one = manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])).sequence
+    one = manager.admit(DEFAULT, pack([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]))
     assert one.stored == 4
     assert len(set(one.table)) == 3
     manager.check()
@@ -166,7 +166,7 @@ def test_a_match_inside_an_edge_leaves_the_rest_of_it_to_evict() -> None:
         prompt = [1] * 4 + [2] * 4 + [9] * extra
         match = manager.match(DEFAULT, pack(prompt))
         assert manager.can_admit(match, len(prompt)) is fits
-    sequence = manager.admit(DEFAULT, pack([1] * 4 + [2] * 4 + [9] * 8)).sequence
+    sequence = manager.admit(DEFAULT, pack([1] * 4 + [2] * 4 + [9] * 8))
     assert sequence.stored == 8
     manager.check()
 
@@ -175,8 +175,8 @@ def test_a_donor_may_be_evicted_for_its_own_copy() -> None:
     """The tail that a newcomer continues is the only block left: it is taken over in place, without a copy."""
     manager = MemoryManager(1, 4)
     store(manager, [1, 2])
-    sequence, copies = manager.admit(DEFAULT, pack([1, 2, 3]))
-    assert (sequence.stored, copies) == (2, [])
+    sequence = manager.admit(DEFAULT, pack([1, 2, 3]))
+    assert (sequence.stored, manager.drain_moves()) == (2, [])
 
 
 def test_a_head_never_goes_before_its_tail() -> None:
@@ -194,14 +194,14 @@ def test_half_of_a_chunked_prompt_is_a_usable_prefix() -> None:
     """Field case B2: prefilled in chunks, half of it evicted: the first half is what survives."""
     manager = MemoryManager(16, 4)
     prompt = list(range(64))
-    sequence = manager.admit(DEFAULT, pack(prompt)).sequence
+    sequence = manager.admit(DEFAULT, pack(prompt))
     for end in (10, 24, 31, 50, 64):
         manager.mark_stored(sequence, end)
         manager.check()
     manager.release(sequence)
     manager.tree.evict(8)
     assert reach(manager, prompt) == 32
-    again = manager.admit(DEFAULT, pack(prompt)).sequence
+    again = manager.admit(DEFAULT, pack(prompt))
     assert again.stored == 32
     manager.check()
 
@@ -331,7 +331,7 @@ def test_the_eviction_queue_does_not_grow_with_use() -> None:
     for number in range(20):
         store(manager, [number] * 4)
     for _ in range(10_000):
-        manager.release(manager.admit(DEFAULT, pack([3] * 4)).sequence)
+        manager.release(manager.admit(DEFAULT, pack([3] * 4)))
     assert len(manager.tree._queue._heap) <= 200
     manager.check()
 

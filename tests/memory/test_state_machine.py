@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pageinn.memory.manager import BlockCopy, LeaderKey, MemoryManager, PrefixCache, Sequence, TableEdit
+from pageinn.memory.manager import LeaderKey, MemoryManager, PrefixCache, Sequence, TableEdit
 from pageinn.memory.node import ChildKey
 from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
@@ -66,11 +66,11 @@ class MemoryMachine(RuleBasedStateMachine):
             with pytest.raises(NoSpaceError):
                 self.manager.admit(scope, packed)
             return
-        sequence, copies = self.manager.admit(scope, packed)
+        sequence = self.manager.admit(scope, packed)
         path = path_to(self.manager, sequence.node)
         assert path in ends
         assert sequence.stored == reach
-        self._copy(copies)
+        self._move()
         self.live.append((sequence, self.model.admit(scope, tokens, path, reach), list(sequence.table)))
 
     @precondition(lambda self: self.live)
@@ -108,9 +108,8 @@ class MemoryMachine(RuleBasedStateMachine):
             with pytest.raises(NoSpaceError):
                 self.manager.fork(parent)
             return
-        child, copies = self.manager.fork(parent)
-        assert len(copies) == int(one.stored % self.model.block_size > 0)
-        self._copy(copies)
+        child = self.manager.fork(parent)
+        assert self._move() == int(one.stored % self.model.block_size > 0)
         self.live.append((child, self.model.fork(one), list(child.table)))
 
     @precondition(lambda self: self.live)
@@ -176,13 +175,15 @@ class MemoryMachine(RuleBasedStateMachine):
         size = self.model.block_size
         return table[position // size] * size + position % size
 
-    def _copy(self, copies: list[BlockCopy]) -> None:
-        size = self.model.block_size
-        for source, destination in copies:
+    def _move(self) -> int:
+        """Perform the moves in order; how many there were."""
+        size, moves = self.model.block_size, self.manager.drain_moves()
+        for _, source, destination in moves:
             for offset in range(size):
                 content = self.slots.get(source * size + offset)
                 if content is not None:
                     self.slots[destination * size + offset] = content
+        return len(moves)
 
     def _edit(self, table: list[int], edit: TableEdit | None) -> None:
         if edit is not None:

@@ -144,7 +144,7 @@ class SimulatedEngine:
     def _move_blocks(self, plan: Plan) -> None:
         for block in self.memory.pool.free_blocks():
             self._blocks.pop(block, None)
-        for source, destination in plan.copies:
+        for _, source, destination in plan.moves:
             self._blocks[destination] = list(self._block(source))
 
     def _block(self, block: int) -> list[Content | None]:

@@ -31,12 +31,12 @@ def test_choices_fork_with_one_block_copy_each(mode: PrefixCache) -> None:
         sim.step()
     step = sim.step()
     assert list(step.seated) == [("r", 1), ("r", 2), ("r", 3)]
-    assert len(step.plan.copies) == 3
+    assert len(step.plan.moves) == 3
     assert len({table[-1] for table in step.seated.values()}) == 3
     assert len({tuple(table[:9]) for table in step.seated.values()}) == 1
     assert [(work.start, work.write_from) for work in step.plan.work[1:]] == [(149, 150)] * 3
     sim.run()
-    assert sum(len(step.plan.copies) for step in sim.steps) == 3
+    assert sum(len(step.plan.moves) for step in sim.steps) == 3
     assert sim.counters["computed_prompt_tokens"] == 150 + 3
     assert sim.counters["queries"] == 150
     assert len({tuple(sim.answers["r", index]) for index in range(4)}) == 4
@@ -57,7 +57,7 @@ def test_whole_blocks_need_no_copy() -> None:
     sim = engine()
     sim.arrive(request("r", PROMPT[:144], 20, n=4))
     sim.run()
-    assert sum(len(step.plan.copies) for step in sim.steps) == 0
+    assert sum(len(step.plan.moves) for step in sim.steps) == 0
     assert sim.counters["computed_prompt_tokens"] == 144 + 3
 
 
@@ -67,7 +67,7 @@ def test_choices_of_a_follower_fork_too() -> None:
     sim.arrive(request("leader", [*PROMPT[:144], 500], 4), request("r", PROMPT, 20, n=4))
     sim.run()
     assert sim.counters["computed_prompt_tokens"] == 145 + 6 + 3
-    assert sum(len(step.plan.copies) for step in sim.steps) == 3
+    assert sum(len(step.plan.moves) for step in sim.steps) == 3
 
 
 def test_more_choices_than_seats() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from pageinn.engine.logits import Controls
 from pageinn.engine.messages import PromptLogProb, SamplingParams, TokenLogProb
 from pageinn.kernels.backend import F32, I32, Backend, SampleParams
+from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.decoder import Batch, Decoder
 from pageinn.scheduling.plan import Plan, Work
@@ -80,8 +82,7 @@ class Executor:
             self._tables[taken.seat, : len(taken.table)] = taken.table
         for seat, edit in plan.edits:
             self._tables[seat, edit.start : edit.start + len(edit.blocks)] = edit.blocks
-        if plan.copies:
-            self._store.copy_blocks(self._backend, np.array(plan.copies, np.int32))
+        self._move(plan.moves)
         if not plan.work:
             return StepResult({}, {}, [])
         scores = self._scores(plan.work)
@@ -93,6 +94,14 @@ class Executor:
             logits = logits[np.searchsorted(batch.logits_rows, _last_rows(batch.query_starts, plan.work))]
         tokens, logprobs = self._sample(sampled, logits) if sampled else ({}, {})
         return StepResult(tokens, logprobs, scored)
+
+    def _move(self, moves: list[Move]) -> None:
+        """Move blocks in order, each run of one kind in one go."""
+        for kind, run in groupby(moves, key=lambda move: move.kind):
+            pairs = np.array([(move.source, move.destination) for move in run], np.int32)
+            match kind:
+                case MoveKind.COPY:
+                    self._store.copy_blocks(self._backend, pairs)
 
     def _scores(self, work: list[Work]) -> list[_Score]:
         """Which rows are wanted for the prompt's own log-probabilities: each says how likely its next token is."""

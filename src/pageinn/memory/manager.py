@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, Ledger, Usage
+from pageinn.memory.moves import Move, Outbox
 from pageinn.memory.node import Node
 from pageinn.memory.pool import BlockPool, NoSpaceError
 from pageinn.memory.scopes import PUBLIC, Scope
@@ -23,13 +24,6 @@ class PrefixCache(StrEnum):
     OFF = "off"
     LIVE = "live"
     KEEP = "keep"
-
-
-class BlockCopy(NamedTuple):
-    """Copy a whole block. A step performs its copies in order, before it writes anything."""
-
-    source: int
-    destination: int
 
 
 class TableEdit(NamedTuple):
@@ -78,13 +72,6 @@ class LeaderKey(NamedTuple):
     following: bytes
 
 
-class Admission(NamedTuple):
-    """A started sequence and the block copies that its next step must perform first."""
-
-    sequence: Sequence
-    copies: list[BlockCopy]
-
-
 class MemoryManager:
     """Owns the blocks of one pool. Blocks are numbers here; whoever runs the kernels owns the bytes."""
 
@@ -96,6 +83,7 @@ class MemoryManager:
         self.pool = BlockPool(num_blocks)
         self.ledger = Ledger(PUBLIC)
         self.tree = PrefixTree(block_size, self.ledger, self.pool)
+        self.outbox = Outbox()
         self.num_private = 0
         self.evicted_blocks = 0
         self._sequences: set[Sequence] = set()
@@ -170,7 +158,7 @@ class MemoryManager:
 
     # --- acts ---
 
-    def admit(self, scope: Scope, packed: bytes, match: Match | None = None) -> Admission:
+    def admit(self, scope: Scope, packed: bytes, match: Match | None = None) -> Sequence:
         """Start a sequence: pin what matches, take blocks for the rest. Raises NoSpaceError and changes nothing.
 
         `match` must be the manager's newest answer for the same scope and tokens, with nothing done in between.
@@ -196,9 +184,10 @@ class MemoryManager:
         self._sequences.add(sequence)
         self._lead(sequence)
         # The donor may have been evicted just now and its block be among the fresh ones, even the destination itself:
-        # copies run before the step writes, so its slots still hold what was matched.
-        copies = [BlockCopy(source, fresh[0])] if donor and source != fresh[0] else []
-        return Admission(sequence, copies)
+        # moves run before the step writes, so its slots still hold what was matched.
+        if donor and source != fresh[0]:
+            self.outbox.copy(source, fresh[0])
+        return sequence
 
     def record(self, sequence: Sequence, token: int) -> None:
         """Learn the sequence's next token. Its slot is reserved before it is computed."""
@@ -236,7 +225,7 @@ class MemoryManager:
         self._lead(sequence)
         return TableEdit(start, held[:replaced]) if replaced else None
 
-    def fork(self, parent: Sequence) -> Admission:
+    def fork(self, parent: Sequence) -> Sequence:
         """Start a sequence with the parent's stored tokens. It shares all blocks but the partly filled one, a copy.
 
         Raises NoSpaceError and changes nothing when that copy finds no block.
@@ -250,13 +239,12 @@ class MemoryManager:
         child.shared = parent.shared
         child.stored = parent.stored
         child.table = parent.table[: parent.shared]
-        copies = []
         if child.stored % self.block_size:
             child.table += self._take(1, account)
-            copies.append(BlockCopy(parent.table[parent.shared], child.table[-1]))
+            self.outbox.copy(parent.table[parent.shared], child.table[-1])
         self._sequences.add(child)
         self._lead(child)
-        return Admission(child, copies)
+        return child
 
     def release(self, sequence: Sequence) -> None:
         """End a sequence: unpin its path, keep its partly filled tail, free the rest."""
@@ -282,6 +270,10 @@ class MemoryManager:
         """Free all kept blocks."""
         freed = self.tree.evict(self.tree.num_kept)
         return ResetCounts(freed, self.usage().in_use)
+
+    def drain_moves(self) -> list[Move]:
+        """The block moves of all acts since the last call, which the next step performs in order before it writes."""
+        return self.outbox.drain()
 
     # --- inside ---
 

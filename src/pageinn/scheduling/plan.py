@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from pageinn.memory.manager import BlockCopy, TableEdit
+from pageinn.memory.manager import TableEdit
+from pageinn.memory.moves import Move
 from pageinn.memory.scopes import Scope
 
 
@@ -96,7 +97,7 @@ class Work(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One step, as a delta over the persistent batch: vacate, seat, edit tables, copy blocks in order, then compute.
+    """One step, as a delta over the persistent batch: vacate, seat, edit tables, move blocks in order, then compute.
 
     ended: choices that ended without a token (they outgrew the pool).
     """
@@ -104,7 +105,7 @@ class Plan(NamedTuple):
     vacated: list[int]
     seated: list[Seated]
     edits: list[SeatEdit]
-    copies: list[BlockCopy]
+    moves: list[Move]
     work: list[Work]
     ended: list[Outcome]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 
-from pageinn.memory.manager import BlockCopy, MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager, Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import SchedulerConfig
@@ -100,15 +100,14 @@ class Scheduler:
         for event in events:
             self._take_in(event)
         ended: list[Outcome] = []
-        copies: list[BlockCopy] = []
         self._grow(ended)
         work = self._decodes()
         budget = self.config.max_num_batched_tokens - len(work)
         budget = self._prefills(work, budget)
-        seated = self._admit(work, budget, copies)
+        seated = self._admit(work, budget)
         vacated, edits = self._vacated, self._edits
         self._vacated, self._edits = [], []
-        return Plan(vacated, seated, edits, copies, work, ended)
+        return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended)
 
     def commit(self, plan: Plan, sampled: Mapping[int, int]) -> list[Outcome]:
         """Take in what a step computed. sampled: the token of each seat whose work asked for one."""
@@ -201,7 +200,7 @@ class Scheduler:
 
     # --- admission ---
 
-    def _admit(self, work: list[Work], budget: int, copies: list[BlockCopy]) -> list[Seated]:
+    def _admit(self, work: list[Work], budget: int) -> list[Seated]:
         """Start waiting choices in order of arrival; one that waits for memory may be overtaken so many times."""
         seated: list[Seated] = []
         blocked: list[Choice] = []
@@ -212,7 +211,7 @@ class Scheduler:
                 continue
             if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
                 break
-            started = self._start(choice, copies)
+            started = self._start(choice)
             if started is None:
                 if not choice.held_back:
                     blocked.append(choice)
@@ -225,12 +224,12 @@ class Scheduler:
             budget -= count
         return seated
 
-    def _start(self, choice: Choice, copies: list[BlockCopy]) -> Seated | None:
+    def _start(self, choice: Choice) -> Seated | None:
         """Give a choice memory and a seat; None if it has to wait, for memory or for a leader."""
         reserve = len(self._running)  # a block for each to grow into, or the newcomer would be preempted at once
         parent = self._parent(choice)
         if parent and self.memory.can_fork(parent) and self.memory.available > reserve:
-            admission = self.memory.fork(parent)
+            sequence = self.memory.fork(parent)
         else:
             reads = choice.reads_cache
             match = self.memory.match(choice.request.scope, choice.known) if reads else self.memory.unmatched()
@@ -241,15 +240,14 @@ class Scheduler:
                 return None
             if not self.memory.can_admit(match, len(choice.known) // TOKEN_BYTES, reserve):
                 return None
-            admission = self.memory.admit(choice.request.scope, choice.known, match)
-        choice.sequence, choice.follows, choice.forks = admission.sequence, None, None
-        copies.extend(admission.copies)
+            sequence = self.memory.admit(choice.request.scope, choice.known, match)
+        choice.sequence, choice.follows, choice.forks = sequence, None, None
         self._count_query(choice)
         self._waiting.remove(choice)
         insort(self._running, choice, key=lambda running: running.arrival)
-        self._by_sequence[admission.sequence] = choice
+        self._by_sequence[sequence] = choice
         choice.seat = self._free_seats.pop()
-        return Seated(choice.seat, choice.request.request_id, choice.index, list(admission.sequence.table))
+        return Seated(choice.seat, choice.request.request_id, choice.index, list(sequence.table))
 
     def _parent(self, choice: Choice) -> Sequence | None:
         """The sequence of the choice's first sibling, if it has stored the whole prompt and nothing more."""

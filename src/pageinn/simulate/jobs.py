@@ -22,7 +22,7 @@ class TokenRangeError(ValueError):
 
 
 class Job(NamedTuple):
-    """time: when the request arrives, in seconds. output: the tokens after which its answer ends, where its limit lets it."""
+    """time: when the request arrives, in seconds. output: tokens after which its answer ends, if its limit allows."""
 
     time: float
     request: Request
