@@ -75,7 +75,8 @@ class Roofline:
     """One model on tp accelerators of a kind.
 
     weights, store: a WEIGHT_FORMATS and a STORE_DTYPES name. flops_share, bandwidth_share: the part of the two peaks
-    that is reached; 1 says "no faster than this". Communication between accelerators is not counted.
+    that is reached; 1 says "no faster than this". files: bytes of all weights where they are known, None to go by their
+    format. Communication between accelerators is not counted.
     """
 
     shape: Shape
@@ -85,6 +86,7 @@ class Roofline:
     tp: int = 1
     flops_share: float = 1.0
     bandwidth_share: float = 1.0
+    files: float | None = None
 
     @cached_property
     def flops(self) -> float:
@@ -105,25 +107,41 @@ class Roofline:
     @cached_property
     def weight_bytes(self) -> float:
         """Bytes of the weights on one accelerator."""
+        if self.files is not None:
+            return self.files / self.tp
         return weight_bytes(self.shape, self.weights, self.tp)
 
     @cached_property
     def _routed(self) -> tuple[tuple[int, int, float], ...]:
         """Experts, those a token uses, and bytes of one, for each group of layers with a router, per accelerator."""
-        form = weight_format(self.weights)
+        each = weight_format(self.weights).weight if self.files is None else self.files / self.shape.parameters
         return tuple(
-            (ff.experts, ff.active, group.count * 3 * self.shape.hidden * ff.width * form.weight / self.tp)
+            (ff.experts, ff.active, group.count * 3 * self.shape.hidden * ff.width * each / self.tp)
             for group in self.shape.groups
             if (ff := group.feed_forward).router
         )
 
     @cached_property
+    def _looked_up(self) -> float:
+        """Bytes of the embedding matrix, of which a step reads only its tokens' rows, unless it is the head too."""
+        if self.shape.tied:
+            return 0.0
+        whole = weight_format(self.weights).quantised == "all"
+        each = weight_format(self.weights).weight if whole else 2
+        return self.shape.head_weights * (each if self.files is None else self.files / self.shape.parameters) / self.tp
+
+    @cached_property
     def _always_read(self) -> float:
-        return self.weight_bytes - sum(experts * size for experts, _, size in self._routed)
+        return self.weight_bytes - self._looked_up - sum(experts * size for experts, _, size in self._routed)
 
     @cached_property
     def _layer_token_bytes(self) -> float:
         return layer_token_bytes(self.shape.attention, self.store, self.tp)
+
+    @property
+    def read_all(self) -> float:
+        """Bytes of weights that a step reads on one accelerator if every expert is used."""
+        return self.weight_bytes - self._looked_up
 
     def read_weights(self, tokens: int) -> float:
         """Bytes of weights that a step over some tokens reads on one accelerator."""
@@ -169,4 +187,4 @@ def compute_bound_batch(line: Roofline, context: int = 0) -> float | None:
     memory = sequence_bytes(line.shape, context, line.store, line.tp) / line.bandwidth
     if compute <= memory:
         return None
-    return line.weight_bytes / line.bandwidth / (compute - memory)
+    return line.read_all / line.bandwidth / (compute - memory)

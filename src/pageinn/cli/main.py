@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
+from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.sizes import parse_size
 
@@ -34,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("pageinn: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # Whoever read the output has had enough; what is still buffered would complain again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 #: What runs each command, as module:function; imported only when it runs, because `pageinn --help` should not wait.
@@ -42,6 +48,7 @@ _COMMANDS = {
     "models": "models:models_command",
     "chat": "chat:chat_command",
     "run": "run_batch:run_command",
+    "plan": "plan:plan_command",
 }
 
 
@@ -78,6 +85,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     models.add_argument("model", nargs="?", metavar="MODEL", help=_MODEL_HELP)
     _add_chat(commands)
     _add_run(commands)
+    add_plan(commands)
     return parser
 
 
