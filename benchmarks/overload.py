@@ -131,7 +131,6 @@ def prompt(rng: random.Random) -> list[dict[str, str]]:
 
 async def ask(client: httpx.AsyncClient, rng: random.Random, max_tokens: int) -> Answer:
     body: dict[str, Any] = {
-        "model": "SmolLM2-135M-Instruct",
         "messages": prompt(rng),
         "max_tokens": max_tokens,
         "temperature": 1.0,
@@ -142,7 +141,9 @@ async def ask(client: httpx.AsyncClient, rng: random.Random, max_tokens: int) ->
     began, first, last, tokens = time.perf_counter(), 0.0, 0.0, 0
     async with client.stream("POST", "/v1/chat/completions", json=body) as response:
         if response.status_code != 200:
-            await response.aread()
+            said = await response.aread()
+            if response.status_code not in (429, 503):
+                raise SystemExit(f"the server answered {response.status_code}: {said.decode()}")
             return Answer(response.status_code, 0.0, None, 0)
         async for line in response.aiter_lines():
             if not line.startswith("data: {"):
