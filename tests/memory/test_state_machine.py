@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import LeaderKey, MemoryManager, PrefixCache, Sequence, TableEdit
 from pageinn.memory.node import ChildKey
 from pageinn.memory.pool import NoSpaceError
@@ -39,7 +40,7 @@ class MemoryMachine(RuleBasedStateMachine):
         mode=st.sampled_from([PrefixCache.KEEP, PrefixCache.KEEP, PrefixCache.LIVE, PrefixCache.OFF]),
     )
     def start(self, num_blocks: int, block_size: int, mode: PrefixCache) -> None:
-        self.manager = MemoryManager(num_blocks, block_size, mode)
+        self.manager = MemoryManager(num_blocks, block_size, mode, EvictionPolicy.LRU)
         self.model = DumbCache(num_blocks, block_size, mode)
         self.live: list[tuple[Sequence, Running, list[int]]] = []
         self.slots: dict[int, tuple[Scope, tuple[int, ...]]] = {}

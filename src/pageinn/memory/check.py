@@ -47,10 +47,9 @@ def _check_pins(manager: MemoryManager, sequences: list[Sequence], nodes: list[N
     kept = sum(len(node.blocks) for node in nodes if node.pins == 0)
     pinned = sum(len(node.blocks) for node in nodes if node.pins)
     assert (manager.tree.num_kept, manager.tree.num_pinned) == (kept, pinned), "kept or pinned is miscounted"
-    # What is counted as evictable must be reachable by the queue, leaf by leaf: the least recent one is found.
-    leaf = manager.tree._queue.peek()
-    oldest = min((node.last_used for node in nodes if node.evictable_leaf), default=None)
-    assert (leaf.last_used if leaf else None) == oldest, "the eviction queue lost a leaf"
+    # What is counted as evictable must be reachable by the queue, leaf by leaf.
+    queued = Counter(id(node) for node in manager.tree._queue.leaves())
+    assert queued == Counter(id(node) for node in nodes if node.evictable_leaf), "the eviction queue lost a leaf"
 
 
 def _check_sequences(manager: MemoryManager, sequences: list[Sequence]) -> None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, Ledger, Usage
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.moves import Move, Outbox
 from pageinn.memory.node import Node
 from pageinn.memory.pool import BlockPool, NoSpaceError
@@ -75,14 +76,20 @@ class LeaderKey(NamedTuple):
 class MemoryManager:
     """Owns the blocks of one pool. Blocks are numbers here; whoever runs the kernels owns the bytes."""
 
-    def __init__(self, num_blocks: int, block_size: int = 16, prefix_cache: PrefixCache = PrefixCache.KEEP) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        prefix_cache: PrefixCache = PrefixCache.KEEP,
+        eviction_policy: EvictionPolicy = EvictionPolicy.REUSE,
+    ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size is {block_size}; a block needs at least one slot")
         self.block_size = block_size
         self.prefix_cache = prefix_cache
         self.pool = BlockPool(num_blocks)
         self.ledger = Ledger(PUBLIC)
-        self.tree = PrefixTree(block_size, self.ledger, self.pool)
+        self.tree = PrefixTree(block_size, self.ledger, self.pool, eviction_policy)
         self.outbox = Outbox()
         self.num_private = 0
         self.evicted_blocks = 0
@@ -158,10 +165,11 @@ class MemoryManager:
 
     # --- acts ---
 
-    def admit(self, scope: Scope, packed: bytes, match: Match | None = None) -> Sequence:
+    def admit(self, scope: Scope, packed: bytes, match: Match | None = None, *, resumed: bool = False) -> Sequence:
         """Start a sequence: pin what matches, take blocks for the rest. Raises NoSpaceError and changes nothing.
 
         `match` must be the manager's newest answer for the same scope and tokens, with nothing done in between.
+        resumed: it ran before, so that what it finds now says nothing about reuse.
         """
         if match is None:
             match = self.match(scope, packed)
@@ -175,6 +183,8 @@ class MemoryManager:
         node = self.tree.settle(match.place)
         # What was matched is pinned before anything is allocated: allocating may evict.
         self.tree.pin(node)
+        if not resumed:
+            self.tree.count_reuse(node)
         sequence = Sequence(account, node, packed)
         sequence.shared = self._matched_blocks(match)
         sequence.stored = self.matched_tokens(match)

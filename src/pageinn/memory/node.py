@@ -31,13 +31,14 @@ class Node:
     """A run of whole blocks, or a tail: one block that is only partly filled, always a leaf.
 
     pins counts the running sequences whose path goes through or ends here; last_used is a tick of the tree's counter.
-    `order` lists, per account, the children's first blocks sorted, so that the best partial match is a neighbour.
+    hits counts the sequences that found it computed. `order` lists, per account, the children's first blocks sorted, so that the best partial match is a neighbour.
     """
 
     __slots__ = (
         "account",
         "blocks",
         "children",
+        "hits",
         "last_used",
         "order",
         "parent",
@@ -56,6 +57,7 @@ class Node:
         self.order: dict[int, list[bytes]] = {}
         self.tails = 0
         self.pins = 0
+        self.hits = 0
         self.last_used = 0
         self.residency = Residency.DEVICE
 

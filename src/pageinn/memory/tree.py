@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, Ledger
-from pageinn.memory.eviction import LeastRecentlyUsed
+from pageinn.memory.eviction import EvictionPolicy, EvictionQueue, ranking_of
 from pageinn.memory.node import ChildKey, Node
 from pageinn.memory.pool import BlockPool
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks, common_tokens
@@ -41,13 +41,13 @@ class Match(NamedTuple):
 class PrefixTree:
     """Matching, growing, pinning and evicting. Takes no blocks from the pool; gives back those that it drops."""
 
-    def __init__(self, block_size: int, ledger: Ledger, pool: BlockPool) -> None:
+    def __init__(self, block_size: int, ledger: Ledger, pool: BlockPool, policy: EvictionPolicy) -> None:
         self.block_size = block_size
         self.block_bytes = block_size * TOKEN_BYTES
         self._ledger = ledger
         self._public = ledger.public
         self._pool = pool
-        self._queue = LeastRecentlyUsed()
+        self._queue = EvictionQueue(ranking_of(policy, pool.num_blocks), block_size)
         self._tick = 0
         self.root = Node(None, ledger.public, b"", [])
         self.num_nodes = 0
@@ -147,6 +147,13 @@ class PrefixTree:
             assert node.parent is not None
             node = node.parent
 
+    def count_reuse(self, node: Node) -> None:
+        """Note that a sequence found the path to `node` computed."""
+        while node is not self.root:
+            node.hits += 1
+            assert node.parent is not None
+            node = node.parent
+
     def unpin(self, node: Node) -> None:
         """Count one sequence less on the path to `node`, which is thereby the most recently used."""
         self._tick += 1
@@ -189,6 +196,7 @@ class PrefixTree:
         cut = taken * self.block_bytes
         upper = Node(parent, node.account, node.tokens[:cut], node.blocks[:taken])
         upper.pins, upper.last_used, upper.residency = node.pins, node.last_used, node.residency
+        upper.hits = node.hits
         # It begins with the same block, so it takes the node's place among the siblings.
         parent.children[node.key(self.block_bytes)] = upper
         node.tokens, node.blocks, node.parent = node.tokens[cut:], node.blocks[taken:], upper
@@ -270,7 +278,7 @@ class PrefixTree:
     # --- evicting ---
 
     def evict(self, count: int) -> int:
-        """Free up to `count` kept blocks, each the tail of the least recently used unpinned leaf; says how many.
+        """Free up to `count` kept blocks, each the tail of the unpinned leaf that ranks lowest; says how many.
 
         O(log n) a block: a leaf gives its tail blocks together, and the queue is asked once a leaf.
         """
@@ -278,6 +286,7 @@ class PrefixTree:
         while evicted < count and (leaf := self._queue.peek()) is not None:
             number = min(count - evicted, len(leaf.blocks))
             evicted += number
+            self._queue.ranking.evicted(leaf, self._tick)
             self._pool.give(leaf.blocks[-number:])
             if number == len(leaf.blocks):
                 self._remove(leaf)
@@ -291,6 +300,7 @@ class PrefixTree:
     def _remove(self, leaf: Node) -> None:
         parent = leaf.parent
         assert parent is not None
+        self._queue.discard(leaf)
         parent.detach(leaf, self.block_bytes)
         self.num_nodes -= 1
         self.num_kept -= len(leaf.blocks)

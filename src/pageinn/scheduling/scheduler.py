@@ -240,7 +240,7 @@ class Scheduler:
                 return None
             if not self.memory.can_admit(match, len(choice.known) // TOKEN_BYTES, reserve):
                 return None
-            sequence = self.memory.admit(choice.request.scope, choice.known, match)
+            sequence = self.memory.admit(choice.request.scope, choice.known, match, resumed=choice.started)
         choice.sequence, choice.follows, choice.forks = sequence, None, None
         self._count_query(choice)
         self._waiting.remove(choice)
