@@ -12,12 +12,11 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from traces import Prompt, claude_code, miniswe, mooncake, with_unshared
-
 from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import MemoryManager, Sequence
 from pageinn.memory.scopes import DEFAULT
 from pageinn.memory.tokens import pack
+from traces import Prompt, claude_code, miniswe, mooncake, with_unshared
 
 #: Requests that run at the same time.
 IN_FLIGHT = 8
@@ -40,7 +39,7 @@ def hit_rate(prompts: list[Prompt], blocks: int, policy: EvictionPolicy) -> floa
         if place >= WARM_UP * len(prompts):
             hits += manager.matched_tokens(match)
             total += len(prompt)
-        sequence = manager.admit(DEFAULT, packed, match).sequence
+        sequence = manager.admit(DEFAULT, packed, match)
         manager.mark_stored(sequence, len(prompt))
         running.append(sequence)
     return hits / total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import MemoryManager, PrefixCache, Sequence
 from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.pool import BlockPool, NoSpaceError
@@ -208,7 +209,7 @@ def test_half_of_a_chunked_prompt_is_a_usable_prefix() -> None:
 
 def test_a_shared_head_lives_as_long_as_its_youngest_branch() -> None:
     """The head of two branches is as recent as the later one; the older branch is evicted block by block, then that."""
-    manager = MemoryManager(6, 4)
+    manager = MemoryManager(6, 4, eviction_policy=EvictionPolicy.LRU)
     store(manager, [1] * 4 + [2] * 8)
     store(manager, [1] * 4 + [3] * 4)
     store(manager, [8] * 4)

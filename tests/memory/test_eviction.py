@@ -88,16 +88,16 @@ def test_the_newest_turn_of_a_conversation_is_kept_with_it() -> None:
 
 
 def test_resuming_is_no_reuse() -> None:
-    """Field case F1, for eviction: one that was preempted finds its own blocks, and that makes them no more precious."""
+    """Field case F1, for eviction: one that was preempted finds its own blocks, and they are no dearer."""
     manager = manager_of(40, EvictionPolicy.REUSE)
     prompt = pack(list(range(16)))
-    sequence = manager.admit(DEFAULT, prompt).sequence
+    sequence = manager.admit(DEFAULT, prompt)
     manager.mark_stored(sequence, 16)
     manager.release(sequence)
-    again = manager.admit(DEFAULT, prompt, resumed=True).sequence
+    again = manager.admit(DEFAULT, prompt, resumed=True)
     assert again.node.hits == 0
     manager.release(again)
-    assert manager.admit(DEFAULT, prompt).sequence.node.hits == 1
+    assert manager.admit(DEFAULT, prompt).node.hits == 1
 
 
 @given(st.sampled_from(BOTH), st.sampled_from([3, 9, 30]), st.data())
@@ -112,7 +112,7 @@ def test_the_books_close_under_either_policy(policy: EvictionPolicy, blocks: int
         else:
             prompt = data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=9))
             try:
-                sequence = manager.admit(DEFAULT, pack(prompt)).sequence
+                sequence = manager.admit(DEFAULT, pack(prompt))
             except NoSpaceError:
                 continue
             manager.mark_stored(sequence, len(prompt))

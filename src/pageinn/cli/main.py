@@ -213,6 +213,12 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         const="off",
         help="the same as --prefix-cache off",
     )
+    group.add_argument(
+        "--eviction-policy",
+        choices=["lru", "reuse"],
+        help="what goes first when blocks run out: the least recently used, or rather what was never reused "
+        "(default: reuse)",
+    )
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import PrefixCache
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
 
@@ -33,6 +34,7 @@ class EngineConfig:
     max_num_batched_tokens: int = DEFAULT_BATCHED_TOKENS
     max_model_len: int | None = None
     prefix_cache: PrefixCache = PrefixCache.KEEP
+    eviction_policy: EvictionPolicy = EvictionPolicy.REUSE
     threads: int | None = None
     seed: int | None = None
 

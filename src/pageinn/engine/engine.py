@@ -19,6 +19,7 @@ from pageinn.engine.messages import (
     TokenLogProb,
 )
 from pageinn.kernels.cpu import CpuBackend
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.model.decoder import Decoder
@@ -90,7 +91,10 @@ class Engine:
         self.cache_bytes = store.nbytes
         self.threads = backend.threads
         limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
-        scheduler = Scheduler(limits, MemoryManager(blocks, config.block_size, PrefixCache(config.prefix_cache)))
+        memory = MemoryManager(
+            blocks, config.block_size, PrefixCache(config.prefix_cache), EvictionPolicy(config.eviction_policy)
+        )
+        scheduler = Scheduler(limits, memory)
         executor = Executor(model, store, backend, config.max_num_seqs, self.max_model_len)
         self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic)
         self._requests = 0
@@ -101,6 +105,7 @@ class Engine:
         return {
             "cache_dtype": self.config.store_dtype,
             "prefix_cache": str(self.config.prefix_cache),
+            "eviction_policy": str(self.config.eviction_policy),
             "kv_cache_memory_bytes": str(self.cache_bytes),
         }
 

@@ -66,7 +66,7 @@ class ReuseWeighted:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self.most_tails: int | None = num_blocks // 8
+        self.most_tails: int | None = max(num_blocks // 8, 1)
         self._lifetime = 0.0
         self._seen = 0
 

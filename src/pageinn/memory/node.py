@@ -30,8 +30,9 @@ class ChildKey(NamedTuple):
 class Node:
     """A run of whole blocks, or a tail: one block that is only partly filled, always a leaf.
 
-    pins counts the running sequences whose path goes through or ends here; last_used is a tick of the tree's counter.
-    hits counts the sequences that found it computed. `order` lists, per account, the children's first blocks sorted, so that the best partial match is a neighbour.
+    pins counts the running sequences whose path goes through or ends here; last_used is a tick of the tree's counter;
+    hits counts the sequences that found it computed. `order` lists, per account, the children's first blocks sorted,
+    so that the best partial match is a neighbour.
     """
 
     __slots__ = (
