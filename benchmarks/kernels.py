@@ -17,6 +17,8 @@ import numpy as np
 
 from pageinn.kernels.backend import F32, I32, PARTITION, LayerStore, PackedLinear
 from pageinn.kernels.cpu import CpuBackend
+from pageinn.kernels.slots import STORE_DTYPES, quantise
+from pageinn.store.kv_store import KVStore
 from yardsticks import best_seconds, show_yardsticks
 
 #: The layers of SmolLM2-135M, inputs x outputs: gate or up, down, and the head that gives logits.
@@ -81,6 +83,43 @@ def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
     print()
 
 
+def show_store_dtypes(backend: CpuBackend, rng: np.random.Generator) -> None:
+    """One token for each user at a context of 4,096, through caches that are cold, as those of a model's layers are.
+
+    The dtypes take turns, so that each pair met the same machine; the ratio is the median over the pairs.
+    """
+    context, pairs = 4096, 15
+    print(f"{'decode':<10}{'users':>7}{'context':>9}{'microsec, least':>17}{'median':>10}{'to bfloat16':>13}")
+    for users in (1, 16):
+        tables = rng.permutation(users * context // BLOCK).astype(np.int32).reshape(users, -1)
+        layers = {dtype: cold_stores(rng, tables.size, dtype) for dtype in STORE_DTYPES}
+        q = rng.standard_normal((users, HEADS, SIZE), dtype=np.float32)
+        out, starts, contexts = (
+            np.empty_like(q),
+            np.arange(users + 1, dtype=np.int32),
+            np.full(users, context, np.int32),
+        )
+        seconds: dict[str, list[float]] = {dtype: [] for dtype in layers}
+        for _ in range(pairs):
+            for dtype, stores in layers.items():
+                begin = time.perf_counter()
+                for store in stores:
+                    backend.attention(q, store, tables, starts, contexts, SIZE**-0.5, out)
+                seconds[dtype].append((time.perf_counter() - begin) / len(stores))
+        for dtype, spent in seconds.items():
+            ratio = statistics.median(mine / other for mine, other in zip(spent, seconds["bfloat16"], strict=True))
+            figures = f"{min(spent) * 1e6:>17.0f}{statistics.median(spent) * 1e6:>10.0f}{ratio:>13.2f}"
+            print(f"{dtype:<10}{users:>7}{context:>9}{figures}")
+    print()
+
+
+def cold_stores(rng: np.random.Generator, blocks: int, dtype: str) -> list[LayerStore]:
+    """As many copies of a layer as the last-level cache does not hold."""
+    first = random_store(rng, blocks, dtype)
+    copies = COLD_BYTES // (first.keys.nbytes + first.values.nbytes)
+    return [first, *(first._replace(keys=first.keys.copy(), values=first.values.copy()) for _ in range(copies))]
+
+
 def show_shared_prefixes(threads: int | None, rng: np.random.Generator) -> None:
     """Decodes with 32 to 400 tokens of their own behind a prefix that they share: read once for all, and apart."""
     backends = [CpuBackend(threads=threads, share_prefixes=share) for share in (True, False)]
@@ -89,9 +128,7 @@ def show_shared_prefixes(threads: int | None, rng: np.random.Generator) -> None:
         for sequences, shared in ((8, 4096), (16, 4096), (64, 1536), (16, PARTITION)):
             contexts = (shared + rng.integers(32, 401, sequences)).astype(np.int32)
             tables = shared_tables(rng, sequences, shared // BLOCK, 400 // BLOCK + 1)
-            first = random_store(rng, int(tables.max()) + 1, dtype)
-            copies = COLD_BYTES // (first.keys.nbytes + first.values.nbytes)
-            layers = [first, *(LayerStore(first.keys.copy(), first.values.copy()) for _ in range(copies))]
+            layers = cold_stores(rng, int(tables.max()) + 1, dtype)
             q = rng.standard_normal((sequences, HEADS, SIZE), dtype=np.float32)
             out, starts = np.empty_like(q), np.arange(sequences + 1, dtype=np.int32)
             seconds: list[list[float]] = [[], []]
@@ -115,11 +152,16 @@ def shared_tables(rng: np.random.Generator, sequences: int, shared: int, own: in
 
 
 def random_store(rng: np.random.Generator, blocks: int, dtype: str) -> LayerStore:
-    keys = rng.standard_normal((blocks, KV_HEADS, SIZE, BLOCK), dtype=np.float32)
-    values = rng.standard_normal((blocks, KV_HEADS, BLOCK, SIZE), dtype=np.float32)
-    if dtype == "float32":
-        return LayerStore(keys, values)
-    return LayerStore(*(np.ascontiguousarray(each.view(np.uint16)[..., 1::2]) for each in (keys, values)))
+    """Unit normal keys and values, those of eight bits as spread over their numbers as a quantised normal is."""
+    store = KVStore(layers=1, blocks=blocks, kv_heads=KV_HEADS, head_dim=SIZE, block_size=BLOCK, dtype=dtype).layer(0)
+    ones = np.ones(1, np.float32)
+    for slots, scales in ((store.keys, store.key_scales), (store.values, store.value_scales)):
+        numbers = rng.standard_normal((1, slots.size), dtype=np.float32)
+        quantised = quantise(numbers, dtype, ones)
+        slots[:] = quantised.slots.reshape(slots.shape)
+        if quantised.scales is not None and scales is not None:
+            scales[:] = quantised.scales
+    return store
 
 
 def show_small_calls(backend: CpuBackend) -> None:
@@ -138,6 +180,7 @@ def main() -> None:
     show_yardsticks()
     show_linear(backend, rng)
     show_attention(backend, rng)
+    show_store_dtypes(backend, rng)
     show_shared_prefixes(threads, rng)
     show_small_calls(backend)
 

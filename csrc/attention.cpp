@@ -153,18 +153,23 @@ private:
     // Finds the partition's first `keys` keys.
     void find_runs(const Strip& strip, int64_t head, int64_t partition, int64_t keys, KeyRuns& runs) const {
         const Store& s = a_.store;
-        const int64_t bytes = s.type == StoreType::kFloat32 ? 4 : 2;
+        const int64_t bytes = slot_bytes(s.type);
         int64_t count = 0, block = partition * kPartition / s.block_size, offset = partition * kPartition % s.block_size;
         for (; count * kLanes < keys; ++count) {
-            const int64_t first = (strip.table[block] * s.heads + head) * s.size * s.block_size;
-            runs.keys[count] = static_cast<const char*>(s.keys) + (first + offset) * bytes;
-            runs.values[count] = static_cast<const char*>(s.values) + (first + offset * s.size) * bytes;
+            const int64_t first = (strip.table[block] * s.heads + head) * s.block_size;
+            runs.keys[count] = static_cast<const char*>(s.keys) + (first * s.size + offset) * bytes;
+            runs.values[count] = static_cast<const char*>(s.values) + (first + offset) * s.size * bytes;
+            if (s.type == StoreType::kInt8) {
+                runs.key_scales[count] = static_cast<const Bfloat16*>(s.key_scales) + first + offset;
+                runs.value_scales[count] = static_cast<const Bfloat16*>(s.value_scales) + first + offset;
+            }
             offset += kLanes;
             if (offset == s.block_size) offset = 0, ++block;
         }
         for (int64_t i = 0; i < KeyRuns::kSpare; ++i) {
             runs.keys[count + i] = runs.keys[count - 1];
             runs.values[count + i] = runs.values[count - 1];
+            if (s.type == StoreType::kInt8) runs.key_scales[count + i] = runs.key_scales[count - 1];
         }
         for (int64_t i = 0; i < count + KeyRuns::kSpare; ++i) {
             const int64_t later = i + KeyRuns::kSpare;
@@ -172,10 +177,19 @@ private:
         }
     }
 
+    // What the scores and the outputs of a head have to be multiplied by: its scale, and the unit that an e4m3 is read
+    // in. Powers of two change no bit, and numbers without a scale are multiplied by one.
+    float factor(const void* scales, int64_t head) const {
+        const StoreType type = a_.store.type;
+        if (type != StoreType::kFp8E4m3 && type != StoreType::kFp8E5m2) return 1.0f;
+        return static_cast<const float*>(scales)[head] * (type == StoreType::kFp8E4m3 ? kE4m3Unit : 1.0f);
+    }
+
     void load_queries(const Strip& strip, int64_t head, float* q) const {
+        const float scale = a_.scale * factor(a_.store.key_scales, head);
         for (int64_t row = strip.first; row < strip.first + strip.rows; ++row, q += size_) {
             const float* from = a_.q.row(token_of(row)) + head_of(row, head) * size_;
-            for (int64_t d = 0; d < size_; ++d) q[d] = from[d] * a_.scale;
+            for (int64_t d = 0; d < size_; ++d) q[d] = from[d] * scale;
         }
     }
 
@@ -249,7 +263,8 @@ private:
 
     void write(int64_t token, int64_t head, const Softmax& state, int64_t row) const {
         float* to = a_.out + (token * a_.heads + head) * size_;
-        for (int64_t d = 0; d < size_; ++d) to[d] = state.output[row * size_ + d] / state.total[row];
+        const float scale = factor(a_.store.value_scales, head / group_);
+        for (int64_t d = 0; d < size_; ++d) to[d] = state.output[row * size_ + d] / state.total[row] * scale;
     }
 
     Engine& e_;

@@ -23,9 +23,30 @@ inline F8 load(const Float16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinte
 inline float widen(Float16 x) { return _cvtsh_ss(x.bits); }
 inline Float16 narrow(float x) { return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)}; }
 
+#include "store_types.h"
+
 inline F8 load(const Bfloat16* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+// A float16 and an e5m2 have the same exponent. An e4m3's is half as wide, which leaves its numbers 256 times too small,
+// subnormal ones too. Shifted so, bit 14 has the sign once more and must be clear, or set to make a NaN of all ones:
+// adding one to those carries into it.
+inline F8 load(const Fp8E4m3* p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i bits = _mm_slli_epi16(wide, 7);
+    const __m128i carried = _mm_add_epi16(bits, _mm_set1_epi16(1 << 7));
+    return _mm256_cvtph_ps(_mm_xor_si128(bits, _mm_and_si128(carried, _mm_set1_epi16(1 << 14))));
+}
+
+inline F8 load(const Fp8E5m2* p) {
+    const __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), x));
+}
+
+inline F8 load(const Int8* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
 inline void store(float* p, F8 x) { _mm256_storeu_ps(p, x); }

@@ -27,8 +27,8 @@ struct DType {
     const char* codes;  // buffer format characters
     int bytes;
 };
-constexpr DType kFloat32{"float32", "f", 4}, kFloat16{"float16", "e", 2}, kUint16{"uint16", "H", 2}, kInt32{"int32", "il", 4},
-    kInt64{"int64", "lq", 8}, kUint64{"uint64", "LQ", 8};
+constexpr DType kFloat32{"float32", "f", 4}, kFloat16{"float16", "e", 2}, kUint16{"uint16", "H", 2}, kUint8{"uint8", "B", 1},
+    kInt8{"int8", "b", 1}, kInt32{"int32", "il", 4}, kInt64{"int64", "lq", 8}, kUint64{"uint64", "LQ", 8};
 
 [[noreturn]] void fail(const std::string& text) { throw nb::value_error(text.c_str()); }
 
@@ -108,7 +108,7 @@ public:
 
     std::string describe() const {
         std::string text;
-        for (const DType& type : {kFloat32, kFloat16, kUint16, kInt32, kInt64, kUint64})
+        for (const DType& type : {kFloat32, kFloat16, kUint16, kUint8, kInt8, kInt32, kInt64, kUint64})
             if (is(type)) text = type.name;
         if (text.empty()) text = std::string("format ") + view_.format;
         text += " [";
@@ -127,26 +127,78 @@ void expect_range(const char* name, int64_t index, int64_t value, int64_t low, i
              std::to_string(low) + ".." + std::to_string(end - 1) + " (" + what + ")");
 }
 
-Store checked_store(const Array& keys, const Array& values) {
-    const StoreType store_type = keys.is(kUint16)    ? StoreType::kBfloat16
-                                 : keys.is(kFloat16) ? StoreType::kFloat16
-                                                     : StoreType::kFloat32;
-    const DType& type = store_type == StoreType::kBfloat16  ? kUint16
-                        : store_type == StoreType::kFloat16 ? kFloat16
-                                                            : kFloat32;
-    keys.expect(type, 4, "(or float16, or uint16 for bfloat16) [blocks, G, D, B]");
-    values.expect(type, 4, "[blocks, G, B, D], the type of the keys");
-    const Store s{keys.data<void>(), values.data<void>(), store_type, keys.dim(0), keys.dim(1), keys.dim(2), keys.dim(3)};
-    values.expect_dim(0, s.blocks, "the blocks of the keys");
-    values.expect_dim(1, s.heads, "the heads of the keys");
-    values.expect_dim(2, s.block_size, "the block size of the keys");
-    values.expect_dim(3, s.size, "the head size of the keys");
-    keys.expect_contiguous();
-    values.expect_contiguous();
-    if (s.block_size % kLanes || s.block_size == 0)
-        fail("a block must hold a multiple of 8 tokens, not " + std::to_string(s.block_size));
-    return s;
-}
+struct StoreDType {
+    const char* name;
+    StoreType type;
+    const DType& raw;
+};
+constexpr StoreDType kStoreDTypes[] = {
+    {"float32", StoreType::kFloat32, kFloat32},  {"float16", StoreType::kFloat16, kFloat16},
+    {"bfloat16", StoreType::kBfloat16, kUint16}, {"fp8_e4m3", StoreType::kFp8E4m3, kUint8},
+    {"fp8_e5m2", StoreType::kFp8E5m2, kUint8},   {"int8", StoreType::kInt8, kInt8}};
+
+// A LayerStore: the tuple (keys, values, dtype, key scales, value scales), checked. Holds its arrays while it lives.
+class StoreArrays {
+public:
+    explicit StoreArrays(nb::handle tuple, Array::Access access = Array::kRead)
+        : dtype_(dtype_of(tuple)),
+          keys_(PyTuple_GET_ITEM(tuple.ptr(), 0), "store.keys", access),
+          values_(PyTuple_GET_ITEM(tuple.ptr(), 1), "store.values", access) {
+        const std::string raw = std::string(dtype_.name) == dtype_.raw.name ? "" : std::string(", for ") + dtype_.name;
+        keys_.expect(dtype_.raw, 4, ("[blocks, G, D, B]" + raw).c_str());
+        values_.expect(dtype_.raw, 4, ("[blocks, G, B, D]" + raw).c_str());
+        store_ = Store{keys_.data<void>(), values_.data<void>(), nullptr,      nullptr,     dtype_.type,
+                       keys_.dim(0),       keys_.dim(1),         keys_.dim(2), keys_.dim(3)};
+        values_.expect_dim(0, store_.blocks, "the blocks of the keys");
+        values_.expect_dim(1, store_.heads, "the heads of the keys");
+        values_.expect_dim(2, store_.block_size, "the block size of the keys");
+        values_.expect_dim(3, store_.size, "the head size of the keys");
+        keys_.expect_contiguous();
+        values_.expect_contiguous();
+        if (store_.block_size % kLanes || store_.block_size == 0)
+            fail("a block must hold a multiple of 8 tokens, not " + std::to_string(store_.block_size));
+        store_.key_scales = add_scales(tuple, 3, "store.key_scales", key_scales_, access);
+        store_.value_scales = add_scales(tuple, 4, "store.value_scales", value_scales_, access);
+    }
+
+    const Store& store() const { return store_; }
+
+private:
+    static const StoreDType& dtype_of(nb::handle tuple) {
+        const char* name = nullptr;
+        if (PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 5)
+            name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple.ptr(), 2));
+        if (name == nullptr) {
+            PyErr_Clear();
+            fail("store must be a LayerStore, got " + nb::cast<std::string>(nb::str(tuple.type())));
+        }
+        for (const StoreDType& each : kStoreDTypes)
+            if (std::strcmp(each.name, name) == 0) return each;
+        fail(std::string("store.dtype '") + name + "' is not one that the cpu backend supports");
+    }
+
+    void* add_scales(nb::handle tuple, int item, const char* name, std::optional<Array>& array, Array::Access access) {
+        const bool by_token = store_.type == StoreType::kInt8;
+        if (!by_token && dtype_.raw.bytes > 1) return nullptr;
+        array.emplace(PyTuple_GET_ITEM(tuple.ptr(), item), name, by_token ? access : Array::kRead);
+        if (by_token) {
+            array->expect(kUint16, 3, "[blocks, G, B], bfloat16");
+            array->expect_dim(0, store_.blocks, "the blocks of the keys");
+            array->expect_dim(1, store_.heads, "the heads of the keys");
+            array->expect_dim(2, store_.block_size, "the block size of the keys");
+        } else {
+            array->expect(kFloat32, 1, "[G]");
+            array->expect_dim(0, store_.heads, "the heads of the keys");
+        }
+        array->expect_contiguous();
+        return array->data<void>();
+    }
+
+    const StoreDType& dtype_;
+    const Array keys_, values_;
+    std::optional<Array> key_scales_, value_scales_;
+    Store store_;
+};
 
 // Letting go of the interpreter lock lets another thread take it, and to get it back may take its switch interval of
 // five milliseconds: more than a whole decode step. So it is kept for the microseconds of a small call.
@@ -203,12 +255,12 @@ void bind_rms_norm(Engine& e, nb::handle x_, nb::handle weight_, float eps, nb::
 }
 
 void bind_rotary_write(Engine& e, nb::handle qkv_, nb::handle positions_, nb::handle cos_, nb::handle sin_,
-                       int64_t heads, nb::handle slots_, nb::handle keys_, nb::handle values_) {
+                       int64_t heads, nb::handle slots_, nb::handle store_) {
     const Array qkv_array(qkv_, "qkv", Array::kWrite), positions_array(positions_, "positions"), cos_array(cos_, "cos"),
-        sin_array(sin_, "sin"), slots_array(slots_, "slots"), keys(keys_, "store.keys", Array::kWrite),
-        values(values_, "store.values", Array::kWrite);
+        sin_array(sin_, "sin"), slots_array(slots_, "slots");
+    const StoreArrays arrays(store_, Array::kWrite);
     const auto qkv = qkv_array.matrix<float>("[T, (H + 2G) * D]");
-    const Store store = checked_store(keys, values);
+    const Store& store = arrays.store();
     qkv_array.expect_dim(1, (heads + 2 * store.heads) * store.size, "(H + 2G) * D");
     const int32_t* positions = positions_array.vector<int32_t>(kInt32, qkv.rows, "the rows of qkv");
     const int64_t* slots = slots_array.vector<int64_t>(kInt64, qkv.rows, "the rows of qkv");
@@ -231,12 +283,12 @@ void bind_rotary_write(Engine& e, nb::handle qkv_, nb::handle positions_, nb::ha
                  store);
 }
 
-void bind_attention(Engine& e, nb::handle q_, nb::handle keys_, nb::handle values_, nb::handle tables_,
-                    nb::handle starts_, nb::handle contexts_, float scale, nb::handle out_) {
-    const Array q_array(q_, "q"), keys(keys_, "store.keys"), values(values_, "store.values"), tables(tables_, "tables"),
-        starts_array(starts_, "query_starts"), contexts_array(contexts_, "context_lens"),
-        out(out_, "out", Array::kWrite);
-    const Store store = checked_store(keys, values);
+void bind_attention(Engine& e, nb::handle q_, nb::handle store_, nb::handle tables_, nb::handle starts_,
+                    nb::handle contexts_, float scale, nb::handle out_) {
+    const Array q_array(q_, "q"), tables(tables_, "tables"), starts_array(starts_, "query_starts"),
+        contexts_array(contexts_, "context_lens"), out(out_, "out", Array::kWrite);
+    const StoreArrays arrays(store_);
+    const Store& store = arrays.store();
     q_array.expect(kFloat32, 3, "[T, H, D]");
     q_array.expect_contiguous(1);
     out.expect(kFloat32, 3, "[T, H, D]");
@@ -289,10 +341,10 @@ void bind_silu_mul(Engine& e, nb::handle gate_up_, nb::handle out_) {
     silu_mul(e, gate_up, out);
 }
 
-void bind_copy_blocks(nb::handle keys_, nb::handle values_, nb::handle pairs_) {
-    const Array keys(keys_, "store.keys", Array::kWrite), values(values_, "store.values", Array::kWrite),
-        pairs(pairs_, "pairs");
-    const Store store = checked_store(keys, values);
+void bind_copy_blocks(nb::handle store_, nb::handle pairs_) {
+    const Array pairs(pairs_, "pairs");
+    const StoreArrays arrays(store_, Array::kWrite);
+    const Store& store = arrays.store();
     pairs.expect(kInt32, 2, "[pairs, 2]");
     pairs.expect_dim(1, 2, "source and destination");
     pairs.expect_contiguous();
@@ -404,6 +456,7 @@ NB_MODULE(_cpu, m) {
     nb::class_<Engine>(m, "Engine")
         .def("__init__", &construct)
         .def_prop_ro("isa", [](const Engine& e) { return e.kernels.isa; })
+        .def_prop_ro("saturated_values", [](const Engine& e) { return e.saturated.load(); })
         .def_prop_ro("threads", [](const Engine& e) { return e.pool.threads(); })
         .def("pack_linear", &bind_pack)
         .def("linear", &bind_linear)

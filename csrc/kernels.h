@@ -52,19 +52,35 @@ struct Range {
     int64_t end;
 };
 
-// Elements of a store. Both are read as the float32 they stand for; writing rounds to nearest even.
+// Elements of a store. They are read as the float32 they stand for; writing rounds to nearest even.
 struct Bfloat16 {
     uint16_t bits;
 };
 struct Float16 {
     uint16_t bits;
 };
-enum class StoreType { kFloat32, kBfloat16, kFloat16 };
+// Saturating casts of the OCP 8-bit floating point specification. An e4m3 is read as 1 / kE4m3Unit of what it stands
+// for: its bits, shifted, are then those of a float16, and whoever uses the result folds the power of two in elsewhere.
+struct Fp8E4m3 {
+    uint8_t bits;
+};
+struct Fp8E5m2 {
+    uint8_t bits;
+};
+constexpr float kE4m3Unit = 256.0f;
+// Integers in [-127, 127], read as such.
+struct Int8 {
+    int8_t value;
+};
+enum class StoreType { kFloat32, kBfloat16, kFloat16, kFp8E4m3, kFp8E5m2, kInt8 };
 
-// One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size].
+// One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size]. Scales of fp8
+// are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
 struct Store {
     void* keys;
     void* values;
+    void* key_scales;
+    void* value_scales;
     StoreType type;
     int64_t blocks;
     int64_t heads;
@@ -79,6 +95,8 @@ struct KeyRuns {
     static constexpr int kSpare = 8;
     const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart
     const void* values[kRuns + kSpare];  // each [eight][size]
+    const Bfloat16* key_scales[kRuns + kSpare];  // of int8, each [eight]
+    const Bfloat16* value_scales[kRuns];
     const void* later[kRuns + kSpare];   // what is read kSpare runs after these keys: keys or, after those, values
 };
 
@@ -120,7 +138,8 @@ struct Kernels {
     void (*linear_int8)(const Int8Weight&, const Int8Rows&, const OutRows&, Range rows, Range panels);
     void (*linear_float)(const FloatWeight&, const FloatRows&, const OutRows&, Range rows, Range panels);
     void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float* out);
-    void (*rotary_row)(const RotaryRow&, const Store&);
+    // Returns how many elements the store could not hold and took as its largest number.
+    int64_t (*rotary_row)(const RotaryRow&, const Store&);
     void (*attend)(const TilePart&, const Softmax& out);
     // Merges `part` into `state`, which stands for everything left of it.
     void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);

@@ -43,6 +43,12 @@ inline void score_runs(const TilePart& t, int first, float* scores) {
         add_products<R, W>(
             sums, [&](int r) { return splat(t.q[r * size + d]); }, [&](int i) { return load(keys[i] + d * block_size); });
     }
+    if constexpr (kTokenScales<T>) {
+        for (int i = 0; i < W; ++i) {
+            const F8 scale = load(t.runs->key_scales[first + i]);
+            for (int r = 0; r < R; ++r) sums[r][i] = sums[r][i] * scale;
+        }
+    }
     for (int r = 0; r < R; ++r)
         for (int i = 0; i < W; ++i) store(scores + r * kRowScores + i * kLanes, sums[r][i]);
 }
@@ -72,12 +78,10 @@ inline void exponentiate_row(float* scores, int visible, float* largest, float* 
     *total = sum_lanes(sums);
 }
 
-inline float widen(float x) { return x; }
-inline float widen(Bfloat16 x) {
-    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-    float wide;
-    std::memcpy(&wide, &bits, sizeof wide);
-    return wide;
+// Multiplies a row's exponentials by the scales of the values they weigh.
+inline void scale_row(const TilePart& t, int visible, float* weights) {
+    for (int i = 0; i * kLanes < visible; ++i)
+        store(weights + i * kLanes, load(weights + i * kLanes) * load(t.runs->value_scales[i]));
 }
 
 // Calls body(value, ahead, key) for the partition's keys [begin, end), in order: the key's value and one read later.
@@ -141,6 +145,8 @@ void attend_rows(const TilePart& t, const Softmax& out) {
     score_rows<T, R>(t, most, scores);
     for (int r = 0; r < R; ++r)
         exponentiate_row(scores + r * kRowScores, t.visible[r], out.largest + r, out.total + r);
+    if constexpr (kTokenScales<T>)
+        for (int r = 0; r < R; ++r) scale_row(t, t.visible[r], scores + r * kRowScores);
     std::memset(out.output, 0, R * size * sizeof(float));
     add_keys<T, R>(t, 0, least, scores, out.output);
     for (int r = 0; r < R; ++r)
@@ -164,6 +170,9 @@ void attend(const TilePart& t, const Softmax& out) {
         case StoreType::kFloat32: attend_store<float>(t, out); break;
         case StoreType::kBfloat16: attend_store<Bfloat16>(t, out); break;
         case StoreType::kFloat16: attend_store<Float16>(t, out); break;
+        case StoreType::kFp8E4m3: attend_store<Fp8E4m3>(t, out); break;
+        case StoreType::kFp8E5m2: attend_store<Fp8E5m2>(t, out); break;
+        case StoreType::kInt8: attend_store<Int8>(t, out); break;
     }
 }
 

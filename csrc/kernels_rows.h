@@ -30,30 +30,29 @@ void silu_mul_row(const float* gate, const float* up, int64_t size, float* out) 
     }
 }
 
-inline void put(float* to, float x) { *to = x; }
-
-inline void put(Float16* to, float x) { *to = narrow(x); }
-
-inline void put(Bfloat16* to, float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    // Half of what the dropped bits can hold, less one when the kept part is even: ties go to even.
-    to->bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
 template <class T>
-void write_slot(const float* keys, const float* values, int64_t slot, const Store& s) {
+int64_t write_slot(const float* keys, const float* values, int64_t slot, const Store& s) {
     const int64_t block = slot / s.block_size, offset = slot % s.block_size;
-    for (int64_t head = 0; head < s.heads; ++head) {
-        T* key = static_cast<T*>(s.keys) + (block * s.heads + head) * s.size * s.block_size + offset;
-        T* value = static_cast<T*>(s.values) + ((block * s.heads + head) * s.block_size + offset) * s.size;
-        for (int64_t d = 0; d < s.size; ++d) put(key + d * s.block_size, keys[head * s.size + d]);
-        for (int64_t d = 0; d < s.size; ++d) put(value + d, values[head * s.size + d]);
+    int64_t saturated = 0;
+    for (int64_t head = 0; head < s.heads; ++head, keys += s.size, values += s.size) {
+        const int64_t first = (block * s.heads + head) * s.block_size;
+        T* key = static_cast<T*>(s.keys) + first * s.size + offset;
+        T* value = static_cast<T*>(s.values) + (first + offset) * s.size;
+        if constexpr (kHeadScales<T>) {
+            saturated += put_scaled(keys, s.size, static_cast<const float*>(s.key_scales)[head], key, s.block_size);
+            saturated += put_scaled(values, s.size, static_cast<const float*>(s.value_scales)[head], value, 1);
+        } else if constexpr (kTokenScales<T>) {
+            static_cast<Bfloat16*>(s.key_scales)[first + offset] = put_integers(keys, s.size, key, s.block_size);
+            static_cast<Bfloat16*>(s.value_scales)[first + offset] = put_integers(values, s.size, value, 1);
+        } else {
+            put_vector(keys, s.size, key, s.block_size);
+            put_vector(values, s.size, value, 1);
+        }
     }
+    return saturated;
 }
 
-void rotary_row(const RotaryRow& row, const Store& s) {
+int64_t rotary_row(const RotaryRow& row, const Store& s) {
     for (int64_t head = 0; head < row.heads + s.heads; ++head) {
         float* __restrict left = row.qkv + head * s.size;
         float* __restrict right = left + row.half;
@@ -63,14 +62,18 @@ void rotary_row(const RotaryRow& row, const Store& s) {
             right[i] = b * row.cos[i] + a * row.sin[i];
         }
     }
-    if (row.slot < 0) return;
+    if (row.slot < 0) return 0;
     const float* keys = row.qkv + row.heads * s.size;
     const float* values = keys + s.heads * s.size;
     switch (s.type) {
-        case StoreType::kFloat32: write_slot<float>(keys, values, row.slot, s); break;
-        case StoreType::kBfloat16: write_slot<Bfloat16>(keys, values, row.slot, s); break;
-        case StoreType::kFloat16: write_slot<Float16>(keys, values, row.slot, s); break;
+        case StoreType::kFloat32: return write_slot<float>(keys, values, row.slot, s);
+        case StoreType::kBfloat16: return write_slot<Bfloat16>(keys, values, row.slot, s);
+        case StoreType::kFloat16: return write_slot<Float16>(keys, values, row.slot, s);
+        case StoreType::kFp8E4m3: return write_slot<Fp8E4m3>(keys, values, row.slot, s);
+        case StoreType::kFp8E5m2: return write_slot<Fp8E5m2>(keys, values, row.slot, s);
+        case StoreType::kInt8: return write_slot<Int8>(keys, values, row.slot, s);
     }
+    return 0;
 }
 
 Peak peak(const float* values, int64_t size) {

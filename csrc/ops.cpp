@@ -183,7 +183,9 @@ void rotary_write(Engine& e, const Matrix<float>& qkv, const int32_t* positions,
     constexpr int64_t kWait = 8;
     for_rows(e, qkv.rows, qkv.columns * kWait, [&](int64_t row) {
         const int64_t at = positions[row] * half;
-        e.kernels.rotary_row(RotaryRow{qkv.row(row), cos + at, sin + at, half, heads, slots[row]}, store);
+        const RotaryRow each{qkv.row(row), cos + at, sin + at, half, heads, slots[row]};
+        const int64_t saturated = e.kernels.rotary_row(each, store);
+        if (saturated > 0) e.saturated.fetch_add(saturated, std::memory_order_relaxed);
     });
 }
 
@@ -194,11 +196,14 @@ void silu_mul(Engine& e, const Matrix<const float>& gate_up, const Matrix<float>
 }
 
 void copy_blocks(const Store& s, const int32_t* pairs, int64_t count) {
-    const int64_t bytes = s.heads * s.size * s.block_size * (s.type == StoreType::kFloat32 ? 4 : 2);
+    const int64_t slots = s.heads * s.block_size, bytes = slots * s.size * slot_bytes(s.type);
+    const auto copy = [](void* array, int64_t bytes, const int32_t* pair) {
+        std::memmove(static_cast<char*>(array) + pair[1] * bytes, static_cast<char*>(array) + pair[0] * bytes, bytes);
+    };
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = pairs[2 * i] * bytes, to = pairs[2 * i + 1] * bytes;
-        std::memmove(static_cast<char*>(s.keys) + to, static_cast<char*>(s.keys) + from, bytes);
-        std::memmove(static_cast<char*>(s.values) + to, static_cast<char*>(s.values) + from, bytes);
+        for (void* array : {s.keys, s.values}) copy(array, bytes, pairs + 2 * i);
+        if (s.type != StoreType::kInt8) continue;
+        for (void* array : {s.key_scales, s.value_scales}) copy(array, slots * sizeof(Bfloat16), pairs + 2 * i);
     }
 }
 

@@ -2,6 +2,7 @@
 // bindings.cpp checks them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,11 +31,17 @@ struct PackedLinear {
     int64_t nbytes() const;
 };
 
+// Bytes of one element of a store.
+inline int64_t slot_bytes(StoreType type) {
+    return type == StoreType::kFloat32 ? 4 : type == StoreType::kBfloat16 || type == StoreType::kFloat16 ? 2 : 1;
+}
+
 struct Engine {
     Engine(const Kernels& k, int threads, bool share) : kernels(k), share_prefixes(share), pool(threads) {}
     const Kernels& kernels;
     const bool share_prefixes;  // whether attention reads once what several sequences' tables begin with
     Pool pool;
+    std::atomic<int64_t> saturated{0};  // elements that a store could not hold, since the beginning
 };
 
 // A [rows, columns] view whose rows are contiguous.

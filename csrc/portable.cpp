@@ -66,6 +66,8 @@ inline Float16 narrow(float x) {
     return {static_cast<uint16_t>(half | sign)};
 }
 
+#include "store_types.h"
+
 inline F8 load(const Float16* p) {
     F8 x = {};
     for (int i = 0; i < kLanes; ++i) x[i] = widen(p[i]);
@@ -76,6 +78,30 @@ inline F8 load(const Bfloat16* p) {
     I8 bits = {};
     for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i].bits) << 16);
     return (F8)bits;
+}
+
+// What each byte of a format stands for, computed once.
+template <class T>
+struct Table {
+    Table() {
+        for (int bits = 0; bits < 256; ++bits) values[bits] = widen(T{static_cast<uint8_t>(bits)});
+    }
+    float values[256];
+};
+inline F8 load_bytes(const float* values, const uint8_t* p) {
+    F8 x = {};
+    for (int i = 0; i < kLanes; ++i) x[i] = values[p[i]];
+    return x;
+}
+const Table<Fp8E4m3> kE4m3;
+const Table<Fp8E5m2> kE5m2;
+
+inline F8 load(const Fp8E4m3* p) { return load_bytes(kE4m3.values, &p->bits); }
+inline F8 load(const Fp8E5m2* p) { return load_bytes(kE5m2.values, &p->bits); }
+inline F8 load(const Int8* p) {
+    F8 x = {};
+    for (int i = 0; i < kLanes; ++i) x[i] = p[i].value;
+    return x;
 }
 
 inline void store(float* p, F8 x) { std::memcpy(p, &x, sizeof x); }

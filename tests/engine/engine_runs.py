@@ -13,7 +13,7 @@ import numpy as np
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
-from pageinn.store.kv_store import KVStore
+from pageinn.store.kv_store import KVStore, bytes_per_block
 
 GREEDY = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -89,8 +89,8 @@ def alone(config: EngineConfig, requests: Sequence[GenerationRequest]) -> dict[C
 
 def with_blocks(path: Path, blocks: int, config: EngineConfig) -> EngineConfig:
     """The settings with memory for exactly that many blocks of the tiny model (2 layers, 2 heads of 16)."""
-    itemsize = 4 if config.store_dtype == "float32" else 2
-    return replace(config, model=path, kv_cache_memory_bytes=blocks * 2 * 2 * 2 * 16 * config.block_size * itemsize)
+    size = bytes_per_block(2, 2, 16, config.block_size, config.store_dtype)
+    return replace(config, model=path, kv_cache_memory_bytes=blocks * size)
 
 
 def store_of(engine: Engine) -> KVStore:
@@ -98,9 +98,9 @@ def store_of(engine: Engine) -> KVStore:
 
 
 def poison(engine: Engine, blocks: Sequence[int] | None = None) -> None:
-    """Fill blocks (all if None) with bit patterns that are not a number in any float format."""
+    """Fill blocks (all if None) with bit patterns that are not a number in any float format, scales included."""
     store = store_of(engine)
-    for array in (store.keys, store.values):
+    for array in store.block_arrays():
         raw = array.view(np.uint8)
         if blocks is None:
             raw[:] = 0xFF

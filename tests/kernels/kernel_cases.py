@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pageinn.kernels import slots
 from pageinn.kernels.backend import F32, I32, Backend, LayerStore
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.kernels.reference import ReferenceBackend
-from pageinn.store.kv_store import STORE_DTYPES
+from pageinn.kernels.reference import ReferenceBackend, write_slot
+from pageinn.kernels.slots import SCALE_DTYPES, STORE_DTYPES, Scales
 
 DTYPES = list(STORE_DTYPES)
 REFERENCE = ReferenceBackend()
@@ -63,10 +62,19 @@ def random_text(rng: np.random.Generator, heads: Heads, tokens: int) -> Text:
 
 def empty_store(heads: Heads, blocks: int, block_size: int, dtype: str, fill: float = np.nan) -> LayerStore:
     """A store full of `fill`: by default poison that any slot read by mistake would spread."""
-    keys = np.full((blocks, heads.kv, heads.size, block_size), fill, np.float32)
-    values = np.full((blocks, heads.kv, block_size, heads.size), fill, np.float32)
-    raw = np.dtype(STORE_DTYPES[dtype])
-    return LayerStore(slots.from_float32(keys, raw), slots.from_float32(values, raw))
+    kind = STORE_DTYPES[dtype]
+    keys = np.empty((blocks, heads.kv, heads.size, block_size), kind.raw)
+    values = np.empty((blocks, heads.kv, block_size, heads.size), kind.raw)
+    scales: list[NDArray[Any] | None] = [None, None]
+    if kind.scales is Scales.HEAD:
+        scales = [np.ones(heads.kv, np.float32), np.ones(heads.kv, np.float32)]
+    elif kind.scales is Scales.TOKEN:
+        scales = [np.empty((blocks, heads.kv, block_size), SCALE_DTYPES[kind.scales]) for _ in range(2)]
+    store = LayerStore(keys, values, dtype, *scales)
+    token = np.full((heads.kv, heads.size), fill, np.float32)
+    for offset in range(block_size):
+        write_slot(store, slice(None), offset, token, token)
+    return store
 
 
 def lay_out(store: LayerStore, text: Text, table: I32) -> None:
@@ -74,8 +82,7 @@ def lay_out(store: LayerStore, text: Text, table: I32) -> None:
     block_size = store.keys.shape[3]
     for token, (key, value) in enumerate(zip(text.k, text.v, strict=True)):
         block, offset = table[token // block_size], token % block_size
-        store.keys[block, :, :, offset] = slots.from_float32(key, store.keys.dtype)
-        store.values[block, :, offset] = slots.from_float32(value, store.values.dtype)
+        write_slot(store, int(block), offset, key, value)
 
 
 @dataclass(frozen=True)

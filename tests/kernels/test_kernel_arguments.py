@@ -68,20 +68,41 @@ def test_good_attention_arguments_are_good(backend: CpuBackend) -> None:
             r"query_starts must be int32 with one dimension, got int64 \[3\]",
         ),
         (
-            {"store": LayerStore(zeros(5, 2, 16, 4), zeros(5, 2, 4, 16))},
+            {"store": LayerStore(zeros(5, 2, 16, 4), zeros(5, 2, 4, 16), "float32")},
             "a block must hold a multiple of 8 tokens, not 4",
         ),
         (
-            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 16, 8))},
+            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 16, 8), "float32")},
             r"store.values must have 8 in dimension 2 \(the block size of the keys\)",
         ),
         (
-            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 8, 16, dtype=np.uint16))},
+            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 8, 16, dtype=np.uint16), "float32")},
             "store.values must be float32",
         ),
         (
-            {"store": LayerStore(zeros(5, 2, 16, 8, dtype=np.float16), zeros(5, 2, 8, 16))},
-            r"store.values must be float16 \[blocks, G, B, D\], the type of the keys, got float32",
+            {"store": LayerStore(zeros(5, 2, 16, 8, dtype=np.float16), zeros(5, 2, 8, 16), "float16")},
+            r"store.values must be float16 \[blocks, G, B, D\], got float32",
+        ),
+        (
+            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 8, 16), "bfloat16")},
+            r"store.keys must be uint16 \[blocks, G, D, B\], for bfloat16, got float32",
+        ),
+        (
+            {"store": LayerStore(zeros(5, 2, 16, 8), zeros(5, 2, 8, 16), "int4")},
+            "store.dtype 'int4' is not one that the cpu backend supports",
+        ),
+        ({"store": (zeros(5, 2, 16, 8), zeros(5, 2, 8, 16))}, "store must be a LayerStore, got <class 'tuple'>"),
+        (
+            {"store": LayerStore(*(np.zeros(s, np.uint8) for s in ((5, 2, 16, 8), (5, 2, 8, 16))), "fp8_e4m3")},
+            "store.key_scales must be a numpy array, got <class 'NoneType'>",
+        ),
+        (
+            {"store": empty_store(HEADS, 5, 8, "fp8_e5m2", 0)._replace(value_scales=np.ones(3, np.float32))},
+            r"store.value_scales must have 2 in dimension 0 \(the heads of the keys\), got float32 \[3\]",
+        ),
+        (
+            {"store": empty_store(HEADS, 5, 8, "int8", 0)._replace(key_scales=np.ones((5, 2, 8), np.float32))},
+            r"store.key_scales must be uint16 \[blocks, G, B\], bfloat16, got float32",
         ),
     ],
 )

@@ -28,7 +28,7 @@ from kernel_cases import (
     same_bits,
 )
 
-from pageinn.kernels.backend import F32, PARTITION, LayerStore
+from pageinn.kernels.backend import F32, PARTITION
 from pageinn.kernels.reference import attend_part, merge_parts, partitions
 
 # Inputs are unit normal, so outputs are at most about 4. Scores of at most 128 products err by some 1e-5
@@ -48,6 +48,17 @@ def table_for(rng: np.random.Generator, tokens: int, block_size: int, blocks: in
     return rng.permutation(blocks)[: -(-tokens // block_size)].astype(np.int32)
 
 
+def as_torch_stores(vectors: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Rounded to a dtype and back; for int8, by the definition of its scale, vector by vector."""
+    if dtype == "int8":
+        exact = vectors.abs().amax(dim=-1, keepdim=True) / 127
+        rounded = exact.bfloat16()
+        scales = torch.where(rounded < exact, torch.nextafter(rounded, torch.full_like(rounded, torch.inf)), rounded)
+        return (vectors / scales.float()).round() * scales.float()
+    kinds = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+    return vectors.to(kinds.get(dtype) or getattr(torch, dtype)).float()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_reference_agrees_with_torch(dtype: str) -> None:
     rng = np.random.default_rng(0)
@@ -57,7 +68,7 @@ def test_the_reference_agrees_with_torch(dtype: str) -> None:
     table = table_for(rng, 600, 16, 60)
     lay_out(store, text, table)
     q, k, v = (torch.from_numpy(each).transpose(0, 1) for each in (text.q, text.k, text.v))
-    k, v = (each.to(getattr(torch, dtype)).float() for each in (k, v))
+    k, v = (as_torch_stores(each, dtype) for each in (k, v))
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     ours = attend(REFERENCE, store, [Rows(text, table, 0, 600)])[0]
     assert np.abs(ours - theirs.transpose(0, 1).numpy()).max() < TOLERANCE
@@ -334,7 +345,9 @@ def test_nothing_is_read_behind_the_store(isa: str, dtype: str) -> None:
         text = random_text(rng, heads, 80)
         store = empty_store(heads, 80 // block_size + 1, block_size, dtype)
         table = np.arange(len(store.keys), dtype=np.int32)[::-1].copy()
-        store = LayerStore(*(before_a_guard_page(array) for array in store))
+        names = ("keys", "values", "key_scales", "value_scales")
+        guarded = {name: before_a_guard_page(array) for name in names if (array := getattr(store, name)) is not None}
+        store = store._replace(**guarded)
         lay_out(store, text, table)
         for end in (1, 8, 63, 80):
             ours = attend(cpu(isa, 2), store, [Rows(text, table, end - 1, end)])[0]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pageinn.kernels.reference import ReferenceBackend
-from pageinn.store.kv_store import KVStore, StoreTooLargeError, available_memory, bytes_per_block
+from pageinn.kernels.slots import STORE_DTYPES
+from pageinn.store.kv_store import HeadScales, KVStore, StoreTooLargeError, available_memory, bytes_per_block
 
 
 def small(dtype: str = "float32", blocks: int = 5) -> KVStore:
@@ -23,6 +24,8 @@ def test_a_block_of_smollm2_takes_what_a_hand_computes() -> None:
     """I1: key-value heads and bytes: 30 layers * (key, value) * 3 heads * 64 dims * 16 slots * 2 bytes."""
     assert bytes_per_block(30, 3, 64, 16, "bfloat16") == 368_640
     assert bytes_per_block(30, 3, 64, 16, "float32") == 737_280
+    assert bytes_per_block(30, 3, 64, 16, "fp8_e4m3") == 184_320
+    assert bytes_per_block(30, 3, 64, 16, "int8") == 30 * 2 * 3 * 16 * (64 + 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -58,24 +61,23 @@ def test_copying_blocks_copies_them_in_every_layer_and_touches_no_other() -> Non
 def filled(dtype: str, seed: int) -> KVStore:
     """A store of random bytes."""
     store, rng = small(dtype), np.random.default_rng(seed)
-    for array in (store.keys, store.values):
+    for array in store.block_arrays():
         raw = array.view(np.uint8)
         raw[:] = rng.integers(0, 256, raw.shape)
     return store
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", STORE_DTYPES)
 def test_blocks_read_from_one_store_and_written_to_another_are_the_same_blocks(dtype: str) -> None:
     store, other = filled(dtype, 0), filled(dtype, 1)
-    untouched = other.keys.copy(), other.values.copy()
+    untouched = [array.copy() for array in other.block_arrays()]
     data = np.zeros((2, store.block_bytes), np.uint8)
     assert data.shape[1] == bytes_per_block(3, 2, 4, 8, dtype)
     store.read_blocks([4, 1], data)
     other.write_blocks(np.array([0, 3], np.int32), data)
-    for name, before in zip(("keys", "values"), untouched, strict=True):
-        ours, theirs = getattr(store, name).view(np.uint8), getattr(other, name).view(np.uint8)
-        np.testing.assert_array_equal(theirs[:, [0, 3]], ours[:, [4, 1]])
-        np.testing.assert_array_equal(theirs[:, [1, 2, 4]], before.view(np.uint8)[:, [1, 2, 4]])
+    for ours, theirs, before in zip(store.block_arrays(), other.block_arrays(), untouched, strict=True):
+        assert theirs[:, [0, 3]].tobytes() == ours[:, [4, 1]].tobytes()
+        assert theirs[:, [1, 2, 4]].tobytes() == before[:, [1, 2, 4]].tobytes()
 
 
 def test_a_block_is_the_keys_of_all_layers_and_then_their_values() -> None:
@@ -83,6 +85,31 @@ def test_a_block_is_the_keys_of_all_layers_and_then_their_values() -> None:
     data = np.zeros((1, store.block_bytes), np.uint8)
     store.read_blocks([2], data)
     assert data.tobytes() == store.keys[:, 2].tobytes() + store.values[:, 2].tobytes()
+
+
+def test_scales_of_tokens_are_part_of_their_block() -> None:
+    store = filled("int8", 2)
+    assert store.key_scales is not None
+    assert store.value_scales is not None
+    data = np.zeros((1, store.block_bytes), np.uint8)
+    store.read_blocks([2], data)
+    scales = store.key_scales[:, 2].tobytes() + store.value_scales[:, 2].tobytes()
+    assert data.tobytes().endswith(store.values[:, 2].tobytes() + scales)
+    store.copy_blocks(ReferenceBackend(), np.array([[2, 4]], np.int32))
+    again = np.zeros_like(data)
+    store.read_blocks([4], again)
+    assert again.tobytes() == data.tobytes()
+
+
+def test_scales_by_head_are_checked() -> None:
+    shape = {"layers": 3, "blocks": 5, "kv_heads": 2, "head_dim": 4, "block_size": 8}
+    good = np.full((3, 2), 0.5, np.float32)
+    assert (KVStore(**shape, dtype="fp8_e4m3", scales=HeadScales(good, good)).key_scales == 0.5).all()
+    for bad in (good[:2], good * 0, good * np.inf):
+        with pytest.raises(ValueError, match="scales must be 3 x 2 numbers above 0"):
+            KVStore(**shape, dtype="fp8_e4m3", scales=HeadScales(good, bad))
+    with pytest.raises(ValueError, match="scales by head are for fp8 stores"):
+        KVStore(**shape, dtype="int8", scales=HeadScales(good, good))
 
 
 def test_reading_and_writing_blocks_names_what_is_wrong() -> None:
@@ -122,8 +149,8 @@ def test_a_pool_beyond_the_memory_is_refused_in_one_line_that_says_what_fits() -
 
 
 def test_an_unknown_dtype_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="float32 or float16 or bfloat16, not 'fp8'"):
-        small("fp8")
+    with pytest.raises(ValueError, match="float32 or float16 or bfloat16 or fp8_e4m3 or fp8_e5m2 or int8, not 'fp4'"):
+        small("fp4")
 
 
 def test_meminfo_without_the_line_is_said(tmp_path: Path) -> None:

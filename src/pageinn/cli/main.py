@@ -185,8 +185,8 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--block-size", type=_positive, metavar="N", help="tokens per block (default: 16)")
     group.add_argument(
         "--kv-cache-dtype",
-        choices=["auto", "bfloat16", "float16", "float32"],
-        help="what keys and values are stored as (default: auto, which is bfloat16)",
+        choices=["auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"],
+        help="what keys and values are stored as (default: auto, which is bfloat16); fp8 is fp8_e4m3",
     )
     group.add_argument(
         "--kv-cache-memory-bytes",

@@ -15,6 +15,8 @@ __all__ = ["ConfigError", "EngineConfig"]
 DEFAULT_BATCHED_TOKENS = 256
 DEFAULT_SEQS = SchedulerConfig.max_num_seqs
 DEFAULT_CACHE_BYTES = 1 << 30
+#: What --kv-cache-dtype takes beside the names of store dtypes; `auto` is what suits a CPU.
+STORE_DTYPE_ALIASES = {"auto": "bfloat16", "fp8": "fp8_e4m3"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,17 @@ class EngineConfig:
 
     @property
     def store_dtype(self) -> str:
-        """The dtype that `auto` stands for on CPU, or the one named."""
-        return "bfloat16" if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+        """The dtype named, or the one that an alias stands for."""
+        return STORE_DTYPE_ALIASES.get(self.kv_cache_dtype, self.kv_cache_dtype)
+
+
+def require_store_dtype(dtype: str, supported: frozenset[str], backend: str) -> None:
+    """Raise ConfigError for a store dtype that the backend does not support."""
+    if dtype not in supported:
+        raise ConfigError(
+            f"--kv-cache-dtype {dtype} is not supported by the {backend} backend; take one of "
+            f"{', '.join(sorted(supported))}"
+        )
 
 
 def model_length(asked: int | None, context_length: int, cache_slots: int) -> int:

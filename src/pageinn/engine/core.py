@@ -167,6 +167,7 @@ class EngineCore:
             blocks_kept=usage.kept,
             blocks_in_use=usage.in_use,
             block_size=self.scheduler.memory.block_size,
+            saturated_values=self._executor.saturated_values,
             window_queries=counters.queries - before.queries,
             window_hits=counters.hits - before.hits,
             time_to_first_token=self._stats.time_to_first_token.copy(),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pageinn.engine.config import EngineConfig, model_length
+from pageinn.engine.config import EngineConfig, model_length, require_store_dtype
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
 from pageinn.engine.executor import Executor
@@ -55,6 +55,7 @@ class Engine:
     def __init__(self, config: EngineConfig | None = None, progress: Progress | None = None) -> None:
         self.config = config = config or EngineConfig()
         backend = CpuBackend(config.threads)
+        require_store_dtype(config.store_dtype, backend.store_dtypes, backend.name)
         checkpoint = open_checkpoint(config.model or default_model())
         shape = checkpoint.config
         block_bytes = bytes_per_block(
@@ -89,6 +90,11 @@ class Engine:
         self.vocab_size = shape.vocab_size
         self.num_blocks = blocks
         self.cache_bytes = store.nbytes
+        #: How many times the tokens of a bfloat16 cache of as many bytes; scales are counted.
+        self.capacity_ratio = (
+            bytes_per_block(shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, "bfloat16")
+            / block_bytes
+        )
         self.threads = backend.threads
         limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
         memory = MemoryManager(
@@ -117,7 +123,8 @@ class Engine:
             f"{self.model_name}\n"
             f"weights {self.config.quantization}, up to {self.max_model_len} tokens, {self.threads} threads\n"
             f"KV cache: {slots} tokens in {self.num_blocks} blocks of {self.config.block_size}, "
-            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}"
+            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}\n"
+            f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
         )
 
     def generate(

@@ -73,6 +73,11 @@ class Executor:
         self._tables = np.zeros((max_num_seqs, -(-(max_len + 1) // store.block_size)), np.int32)
         self._params: dict[int, SeatParams] = {}
 
+    @property
+    def saturated_values(self) -> int:
+        """How many elements of keys and values the cache's dtype could not hold, so far."""
+        return self._backend.saturated_values
+
     def execute(self, plan: Plan, seated: dict[int, SeatParams]) -> StepResult:
         """Perform one step. seated: the parameters of each seat that the plan fills."""
         for seat in plan.vacated:

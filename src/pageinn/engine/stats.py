@@ -47,6 +47,8 @@ class Stats:
     generation_tokens: int = 0
     preemptions: int = 0
     evicted_blocks: int = 0
+    saturated_values: int = 0
+    """Elements of keys and values beyond the largest number of the cache's dtype, which was stored for them."""
     steps: int = 0
     finished: dict[str, int] = field(default_factory=dict)
     """Choices finished, by reason."""

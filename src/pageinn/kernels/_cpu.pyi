@@ -1,8 +1,4 @@
-from typing import Any
-
-from numpy.typing import NDArray
-
-from pageinn.kernels.backend import F32, I32, I64, U64
+from pageinn.kernels.backend import F32, I32, I64, U64, LayerStore
 
 class PackedLinear:
     @property
@@ -20,6 +16,8 @@ class Engine:
     def isa(self) -> str: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def saturated_values(self) -> int: ...
     def pack_linear(self, weight: F32, weight_format: str, /) -> PackedLinear: ...
     def linear(self, x: F32, weight: PackedLinear, out: F32, add: bool, /) -> None: ...
     def rms_norm(self, x: F32, weight: F32, eps: float, out: F32, /) -> None: ...
@@ -31,15 +29,13 @@ class Engine:
         sin: F32,
         num_heads: int,
         slots: I64,
-        keys: NDArray[Any],
-        values: NDArray[Any],
+        store: LayerStore,
         /,
     ) -> None: ...
     def attention(
         self,
         q: F32,
-        keys: NDArray[Any],
-        values: NDArray[Any],
+        store: LayerStore,
         tables: I32,
         query_starts: I32,
         context_lens: I32,
@@ -63,4 +59,4 @@ class Engine:
     ) -> None: ...
     def log_probs(self, logits: F32, tokens: I32, chosen: F32, top_ids: I32, top: F32, /) -> None: ...
 
-def copy_blocks(keys: NDArray[Any], values: NDArray[Any], pairs: I32, /) -> None: ...
+def copy_blocks(store: LayerStore, pairs: I32, /) -> None: ...

@@ -28,14 +28,19 @@ QUANT_GROUP = 64
 
 
 class LayerStore(NamedTuple):
-    """One layer's key and value slots.
+    """One layer's key and value slots. All arrays are C-contiguous.
 
-    keys: [blocks, G, D, B], so that the scores of a block's B keys are computed side by side.
-    values: [blocks, G, B, D]. Both float32, float16, or bfloat16 as raw uint16; both C-contiguous.
+    keys: [blocks, G, D, B], so that the scores of a block's B keys are computed side by side. values: [blocks, G, B,
+    D]. dtype: what they hold, a name of `pageinn.kernels.slots.STORE_DTYPES`, which says how it is kept and what its
+    scales are. key_scales and value_scales: [G] for scales by head, [blocks, G, B] for scales by token, None for none;
+    a slot stands for its number times its scale.
     """
 
     keys: NDArray[Any]
     values: NDArray[Any]
+    dtype: str
+    key_scales: NDArray[Any] | None = None
+    value_scales: NDArray[Any] | None = None
 
 
 class SampleParams(NamedTuple):
@@ -93,7 +98,12 @@ class Backend(Protocol):
 
     @property
     def store_dtypes(self) -> frozenset[str]:
-        """Names of supported store dtypes, of "float32", "float16" and "bfloat16"."""
+        """Names of supported store dtypes, of those that `pageinn.kernels.slots` describes."""
+        ...
+
+    @property
+    def saturated_values(self) -> int:
+        """How many elements of keys and values a store's dtype could not hold, so far: cut to its largest number."""
         ...
 
     @property
@@ -135,8 +145,8 @@ class Backend(Protocol):
 
         qkv: [T, (H + 2G) * D], queries, then keys, then values. cos and sin: [max positions, rotary/2];
         dimension i is paired with i + rotary/2 (dimensions from `rotary` on pass through). slots: block * B
-        + offset for each row, or -1 to write nothing; no slot twice. bfloat16 and float16 are rounded to
-        nearest even; what float16 cannot hold becomes infinity.
+        + offset for each row, or -1 to write nothing; no slot twice. Each token is quantised by itself, as
+        `pageinn.kernels.slots.quantise` says.
         """
         ...
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from pageinn.kernels import _cpu
 from pageinn.kernels.backend import F32, I32, I64, LayerStore, LogProbs, PackedLinear, SampleParams
+from pageinn.kernels.slots import STORE_DTYPES
 
 
 class CpuBackend:
@@ -22,7 +23,7 @@ class CpuBackend:
     """
 
     name = "cpu"
-    store_dtypes = frozenset({"float32", "float16", "bfloat16"})
+    store_dtypes = frozenset(STORE_DTYPES)
     weight_formats = frozenset({"float32", "int8"})
 
     def __init__(self, threads: int | None = None, isa: str = "auto", share_prefixes: bool = True) -> None:
@@ -42,6 +43,11 @@ class CpuBackend:
         """How many threads compute, the caller included."""
         return self._engine.threads
 
+    @property
+    def saturated_values(self) -> int:
+        """How many elements of keys and values were cut to the largest number of a store's dtype, so far."""
+        return self._engine.saturated_values
+
     def pack_linear(self, weight: F32, weight_format: str) -> PackedLinear:
         """Pack a finite [N, K] float32 matrix in panels of 16 outputs."""
         return self._engine.pack_linear(weight, weight_format)
@@ -60,7 +66,7 @@ class CpuBackend:
         self, qkv: F32, positions: I32, cos: F32, sin: F32, num_heads: int, slots: I64, store: LayerStore
     ) -> None:
         """Rotate queries and keys in place and write keys and values to the store."""
-        self._engine.rotary_write(qkv, positions, cos, sin, num_heads, slots, store.keys, store.values)
+        self._engine.rotary_write(qkv, positions, cos, sin, num_heads, slots, store)
 
     def attention(
         self,
@@ -73,7 +79,7 @@ class CpuBackend:
         out: F32,
     ) -> None:
         """Causal attention over block tables, prefill chunks and decodes in one call."""
-        self._engine.attention(q, store.keys, store.values, tables, query_starts, context_lens, scale, out)
+        self._engine.attention(q, store, tables, query_starts, context_lens, scale, out)
 
     def silu_mul(self, gate_up: F32, out: F32) -> None:
         """out[T, F] = silu(gate_up[:, :F]) * gate_up[:, F:]."""
@@ -81,7 +87,7 @@ class CpuBackend:
 
     def copy_blocks(self, store: LayerStore, pairs: I32) -> None:
         """Copy whole blocks, pairs[i] = (source, destination), in order."""
-        _cpu.copy_blocks(store.keys, store.values, pairs)
+        _cpu.copy_blocks(store, pairs)
 
     def sample(self, logits: F32, params: SampleParams) -> I32:
         """A token id per row of logits [R, V]."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pageinn.kernels import bfloat16
 from pageinn.kernels import slots as slot_values
 from pageinn.kernels.backend import F32, I32, I64, PARTITION, LayerStore, LogProbs, PackedLinear, SampleParams
 from pageinn.kernels.philox import uniform
@@ -67,8 +68,11 @@ class ReferenceBackend:
     """Every operation of the contract in numpy, a row at a time where a library chooses by shape."""
 
     name = "reference"
-    store_dtypes = frozenset({"float32", "float16", "bfloat16"})
+    store_dtypes = frozenset(slot_values.STORE_DTYPES)
     weight_formats = frozenset({"float32", "int8"})
+
+    def __init__(self) -> None:
+        self.saturated_values = 0
 
     def pack_linear(self, weight: F32, weight_format: str) -> PackedLinear:
         """Keep or quantise a [N, K] float32 matrix. Raises ValueError for an unsupported format."""
@@ -110,8 +114,7 @@ class ReferenceBackend:
             if slot >= 0:
                 block, offset = divmod(int(slot), block_size)
                 values = row[(num_heads + kv_heads) * size :].reshape(kv_heads, size)
-                store.keys[block, :, :, offset] = slot_values.from_float32(rotated[num_heads:], store.keys.dtype)
-                store.values[block, :, offset] = slot_values.from_float32(values, store.values.dtype)
+                self.saturated_values += write_slot(store, block, offset, rotated[num_heads:], values)
 
     def attention(
         self,
@@ -151,8 +154,8 @@ class ReferenceBackend:
     def copy_blocks(self, store: LayerStore, pairs: I32) -> None:
         """Copy whole blocks, pairs[i] = (source, destination), in order."""
         for source, destination in pairs.tolist():
-            store.keys[destination] = store.keys[source]
-            store.values[destination] = store.values[source]
+            for array in block_arrays(store):
+                array[destination] = array[source]
 
     def sample(self, logits: F32, params: SampleParams) -> I32:
         """A token id per row of logits [R, V]. Raises ValueError for a row without a finite largest logit."""
@@ -191,10 +194,36 @@ class ReferenceBackend:
         return LogProbs(chosen, top_ids, np.take_along_axis(logs, top_ids, axis=1))
 
 
+def block_arrays(store: LayerStore) -> list[NDArray[Any]]:
+    """The arrays of a layer that have a part for every block."""
+    if slot_values.STORE_DTYPES[store.dtype].scales is not slot_values.Scales.TOKEN:
+        return [store.keys, store.values]
+    return [array for array in (store.keys, store.values, store.key_scales, store.value_scales) if array is not None]
+
+
+def write_slot(store: LayerStore, block: int | slice, offset: int, keys: F32, values: F32) -> int:
+    """Store one token's keys and values, each [G, D], in one block or several; returns how many elements saturated."""
+    key = slot_values.quantise(keys, store.dtype, store.key_scales)
+    value = slot_values.quantise(values, store.dtype, store.value_scales)
+    store.keys[block, :, :, offset] = key.slots
+    store.values[block, :, offset] = value.slots
+    if key.scales is not None and store.key_scales is not None and store.value_scales is not None:
+        store.key_scales[block, :, offset] = key.scales
+        store.value_scales[block, :, offset] = value.scales
+    return key.saturated + value.saturated
+
+
 def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
     """Read a sequence's keys [G, D, context] and values [G, context, D] back from its blocks as float32."""
-    keys = slot_values.to_float32(store.keys[table])
-    values = slot_values.to_float32(store.values[table])
+    keys = slot_values.to_float32(store.keys[table], store.dtype)
+    values = slot_values.to_float32(store.values[table], store.dtype)
+    if store.key_scales is not None and store.value_scales is not None:
+        if slot_values.STORE_DTYPES[store.dtype].scales is slot_values.Scales.HEAD:
+            keys = keys * store.key_scales[:, None, None]
+            values = values * store.value_scales[:, None, None]
+        else:
+            keys = keys * bfloat16.to_float32(store.key_scales[table])[:, :, None, :]
+            values = values * bfloat16.to_float32(store.value_scales[table])[:, :, :, None]
     _, kv_heads, size, _ = keys.shape
     return (
         keys.transpose(1, 2, 0, 3).reshape(kv_heads, size, -1)[:, :, :context],

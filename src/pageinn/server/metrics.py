@@ -77,6 +77,11 @@ def _counters(stats: Stats, model: str) -> Iterator[Metric]:
         ("generation_tokens", stats.generation_tokens, "Tokens generated."),
         ("num_preemptions", stats.preemptions, "Requests put back to the queue because the blocks ran out."),
         ("evicted_blocks", stats.evicted_blocks, "Kept blocks given up for new ones."),
+        (
+            "kv_cache_saturated_values",
+            stats.saturated_values,
+            "Elements of keys and values beyond the largest number of the cache's dtype, which was stored for them.",
+        ),
         ("engine_steps", stats.steps, "Steps of the engine's loop."),
     ]
     for name, value, help_text in rows:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from pageinn.kernels.backend import I32, Backend, LayerStore
+from pageinn.kernels.backend import F32, I32, Backend, LayerStore
+from pageinn.kernels.slots import SCALE_DTYPES, STORE_DTYPES, Scales, StoreDtype
 
 Bytes = NDArray[np.uint8]
 
-#: numpy's side of the store dtypes; bfloat16 is kept as raw integers.
-STORE_DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 #: The share of the available memory that an error suggests; the rest is for activations and the server.
 SAFE_SHARE = 0.8
 
@@ -23,16 +22,34 @@ class StoreTooLargeError(MemoryError):
     """The pool does not fit in the memory that is available now; the message says what would."""
 
 
+class HeadScales(NamedTuple):
+    """What a number in the store is multiplied by, for dtypes with scales by head: float32 [layers, G], above 0."""
+
+    keys: F32
+    values: F32
+
+
 class KVStore:
-    """Keys [layers, blocks, G, D, B] and values [layers, blocks, G, B, D] of a pool.
+    """Keys [layers, blocks, G, D, B], values [layers, blocks, G, B, D] and, for some dtypes, scales of a pool.
 
     The arrays are not filled: a page of memory is taken when its first slot is written.
     """
 
-    def __init__(self, *, layers: int, blocks: int, kv_heads: int, head_dim: int, block_size: int, dtype: str) -> None:
-        """Allocate the pool.
+    def __init__(
+        self,
+        *,
+        layers: int,
+        blocks: int,
+        kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        dtype: str,
+        scales: HeadScales | None = None,
+    ) -> None:
+        """Allocate the pool. scales: for dtypes that have them by head; 1 if None.
 
-        Raises StoreTooLargeError if it exceeds the memory available now, ValueError for an unknown dtype.
+        Raises StoreTooLargeError if it exceeds the memory available now, ValueError for an unknown dtype or scales
+        that do not fit.
         """
         needed = blocks * bytes_per_block(layers, kv_heads, head_dim, block_size, dtype)
         require_memory(needed, available_memory())
@@ -40,15 +57,27 @@ class KVStore:
         self.num_blocks = blocks
         self.block_size = block_size
         kind = STORE_DTYPES[dtype]
-        self.keys: NDArray[Any] = np.empty((layers, blocks, kv_heads, head_dim, block_size), kind)
-        self.values: NDArray[Any] = np.empty((layers, blocks, kv_heads, block_size, head_dim), kind)
-        self._layers = [LayerStore(self.keys[index], self.values[index]) for index in range(layers)]
-        self._parts = [_block_bytes(array) for array in (self.keys, self.values)]
+        self.keys: NDArray[Any] = np.empty((layers, blocks, kv_heads, head_dim, block_size), kind.raw)
+        self.values: NDArray[Any] = np.empty((layers, blocks, kv_heads, block_size, head_dim), kind.raw)
+        self.key_scales, self.value_scales = _scales(kind, (layers, blocks, kv_heads, block_size), scales)
+        self._layers = [self._layer(index) for index in range(layers)]
+        self._parts = [_block_bytes(array) for array in self.block_arrays()]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values, touched or not."""
-        return int(self.keys.nbytes + self.values.nbytes)
+        """Bytes of all blocks, touched or not."""
+        return self.num_blocks * self.block_bytes
+
+    def block_arrays(self) -> list[NDArray[Any]]:
+        """What blocks are made of, each [layers, blocks, ...]: keys, values, and scales that belong to tokens."""
+        by_token = STORE_DTYPES[self.dtype].scales is Scales.TOKEN
+        scales = [array for array in (self.key_scales, self.value_scales) if by_token and array is not None]
+        return [self.keys, self.values, *scales]
+
+    def _layer(self, index: int) -> LayerStore:
+        scales = (self.key_scales, self.value_scales)
+        key_scales, value_scales = (None if each is None else each[index] for each in scales)
+        return LayerStore(self.keys[index], self.values[index], self.dtype, key_scales, value_scales)
 
     def layer(self, index: int) -> LayerStore:
         """One layer's slots, views of the pool."""
@@ -67,8 +96,9 @@ class KVStore:
     def read_blocks(self, blocks: Sequence[int] | I32, out: Bytes) -> None:
         """Copy whole blocks out of the pool: out[i] becomes everything that block blocks[i] holds.
 
-        out: uint8 [len(blocks), block_bytes], rows contiguous: the keys of all layers, then their values. The bytes
-        mean the same to any store of the same layers, heads, block size and dtype. Raises ValueError for another
+        out: uint8 [len(blocks), block_bytes], rows contiguous: the keys of all layers, then their values, then
+        the scales of both where tokens have them. The bytes mean the same to any store of the same layers, heads, block
+        size, dtype and head scales. Raises ValueError for another
         shape and IndexError for a block outside the pool.
         """
         for source, row in zip(self._checked(blocks, out), out, strict=True):
@@ -106,6 +136,25 @@ class KVStore:
         return pieces
 
 
+def _scales(
+    kind: StoreDtype, shape: tuple[int, int, int, int], given: HeadScales | None
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Scales of keys and of values. shape: (layers, blocks, G, B)."""
+    layers, blocks, heads, block_size = shape
+    if given is not None and kind.scales is not Scales.HEAD:
+        raise ValueError("scales by head are for fp8 stores; others have none, or take their own from the data")
+    if kind.scales is Scales.NONE:
+        return None, None
+    if kind.scales is Scales.TOKEN:
+        raw = SCALE_DTYPES[Scales.TOKEN]
+        return np.empty((layers, blocks, heads, block_size), raw), np.empty((layers, blocks, heads, block_size), raw)
+    keys, values = given or HeadScales(np.ones((layers, heads), np.float32), np.ones((layers, heads), np.float32))
+    for each in (keys, values):
+        if each.shape != (layers, heads) or not (np.isfinite(each) & (each > 0)).all():
+            raise ValueError(f"scales must be {layers} x {heads} numbers above 0, one per layer and key-value head")
+    return keys.astype(np.float32), values.astype(np.float32)
+
+
 def _block_bytes(array: NDArray[Any]) -> Bytes:
     """A view of [layers, blocks, ...] as bytes [layers, blocks, bytes of one block in one layer]."""
     layers, blocks = array.shape[:2]
@@ -116,7 +165,9 @@ def bytes_per_block(layers: int, kv_heads: int, head_dim: int, block_size: int, 
     """Bytes of one block's keys and values over all layers. Raises ValueError for an unknown dtype."""
     if dtype not in STORE_DTYPES:
         raise ValueError(f"a KV cache holds {' or '.join(STORE_DTYPES)}, not {dtype!r}")
-    return layers * 2 * kv_heads * head_dim * block_size * np.dtype(STORE_DTYPES[dtype]).itemsize
+    kind = STORE_DTYPES[dtype]
+    scale = SCALE_DTYPES[kind.scales].itemsize if kind.scales is Scales.TOKEN else 0
+    return layers * 2 * kv_heads * block_size * (head_dim * kind.raw.itemsize + scale)
 
 
 def require_memory(needed: int, available: int) -> None:
