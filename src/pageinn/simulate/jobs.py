@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from pageinn.memory.scopes import DEFAULT, Scope
-from pageinn.memory.tokens import pack
+from pageinn.memory.tokens import TOKEN_BYTES, pack
 from pageinn.scheduling.plan import Request
 
 #: The token that ends an answer.
 END = (1 << 32) - 1
-#: Generated tokens are taken from here on, prompts' from below.
+#: Generated tokens are taken from here on, those of prompts known by their blocks from below.
 _GENERATED = 7 << 29
 _NUM_GENERATED = END - _GENERATED
 
@@ -22,11 +22,17 @@ class TokenRangeError(ValueError):
 
 
 class Job(NamedTuple):
-    """time: when the request arrives, in seconds. output: tokens after which its answer ends, if its limit allows."""
+    """time: when the request arrives, in seconds. output: the tokens after which its answer ends by itself.
+
+    answer: the packed tokens of it, as far as they are known; others are made up, different for each request.
+    session: what a router may keep together; "" for none.
+    """
 
     time: float
     request: Request
     output: int
+    answer: bytes = b""
+    session: str = ""
 
 
 def job(
@@ -36,25 +42,49 @@ def job(
     output: int,
     max_tokens: int,
     scope: Scope = DEFAULT,
+    answer: bytes = b"",
+    session: str = "",
 ) -> Job:
     """A job whose request does not give away how long its answer gets."""
     request = Request(str(number), prompt, scope, max_tokens, eos_ids=frozenset([END]))
-    return Job(time, request, output)
+    return Job(time, request, output, answer, session)
 
 
-def prompt_of_blocks(ids: Sequence[int], block_size: int, tokens: int) -> bytes:
-    """Packed tokens such that prompts share tokens exactly where they share block ids.
+class BlockTokens:
+    """Makes up tokens for blocks that are known by their ids only: equal ids get equal tokens, others other ones."""
 
-    ids: dense numbers from 0 on. Raises TokenRangeError for an id too large to give each of its tokens a number.
-    """
-    if ids and (max(ids) + 1) * block_size > _GENERATED:
-        raise TokenRangeError(f"block id {max(ids)} of {block_size} tokens is beyond 32-bit token ids")
-    flat = array("Q")
-    for one in ids:
-        flat.extend(range(one * block_size, (one + 1) * block_size))
-    return pack(flat[:tokens])
+    def __init__(self) -> None:
+        self._first: dict[Hashable, int] = {}
+        self._next = 0
+
+    def prompt(self, ids: Sequence[Hashable], block_size: int, tokens: int) -> bytes:
+        """Packed tokens of a prompt. Raises TokenRangeError when 32 bits are used up."""
+        flat = array("Q")
+        for one in ids:
+            first = self._first.get((one, block_size))
+            if first is None:
+                first = self._first[one, block_size] = self._take(block_size)
+            flat.extend(range(first, first + block_size))
+        return pack(flat[:tokens])
+
+    def fresh(self, tokens: int) -> bytes:
+        """Packed tokens that no other prompt has. Raises TokenRangeError when 32 bits are used up."""
+        first = self._take(tokens)
+        return pack(range(first, first + tokens))
+
+    def _take(self, tokens: int) -> int:
+        first = self._next
+        self._next += tokens
+        if self._next > _GENERATED:
+            raise TokenRangeError(
+                f"the trace has more than {_GENERATED:,} distinct prompt tokens; simulate a part of it"
+            )
+        return first
 
 
-def generated(number: int, position: int) -> int:
-    """The token at a position of a request's answer: another request's are others."""
+def generated(number: int, job: Job, position: int) -> int:
+    """The token at a position of an answer: its own, or one that no other request generates."""
+    at = position * TOKEN_BYTES
+    if at < len(job.answer):
+        return int.from_bytes(job.answer[at : at + TOKEN_BYTES], "little")
     return _GENERATED + (number * 1_000_003 + position) % _NUM_GENERATED

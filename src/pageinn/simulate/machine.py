@@ -1,10 +1,13 @@
-"""What a step takes: a roofline over its arithmetic and the bytes it reads."""
+"""What a step takes: the catalogue's roofline over a plan's arithmetic and the bytes it reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from pageinn.catalogue.compute import Roofline
+from pageinn.catalogue.memory import token_bytes
+from pageinn.memory.moves import MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.plan import Plan
 
@@ -12,47 +15,53 @@ from pageinn.scheduling.plan import Plan
 class Load(NamedTuple):
     """What a plan asks of a machine.
 
-    tokens: rows computed. pairs: (query, key) pairs of causal attention. keys: tokens of context read from the store,
-    once for each piece of work.
+    prefill: (tokens computed, tokens before them) of each piece of more than one token. decode: the context of each
+    piece of one token, itself included. moved: blocks that go to the host or come from it.
     """
 
-    tokens: int
-    pairs: int
-    keys: int
+    prefill: list[tuple[int, int]]
+    decode: list[int]
+    moved: int
 
 
 def load_of(plan: Plan) -> Load:
-    """Add up a plan's work. A row at position p attends to p + 1 keys."""
-    tokens = pairs = keys = 0
+    """Sort a plan's work."""
+    prefill, decode = [], []
     for work in plan.work:
         count = len(work.tokens) // TOKEN_BYTES
-        tokens += count
-        pairs += count * work.start + count * (count + 1) // 2
-        keys += work.start + count
-    return Load(tokens, pairs, keys)
+        if count == 1:
+            decode.append(work.start + 1)
+        else:
+            prefill.append((count, work.start))
+    return Load(prefill, decode, sum(move.kind is not MoveKind.COPY for move in plan.moves))
+
+
+class Machine(Protocol):
+    """Says how long a plan takes, in seconds."""
+
+    def seconds(self, plan: Plan) -> float:
+        """Seconds from the start of a step to its tokens."""
+        ...
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A model on an accelerator.
+class RooflineMachine:
+    """A model on an accelerator. overhead: seconds that a step takes beside arithmetic, reads and the link.
 
-    flops: multiply-adds counted as two, per second, as reached. bandwidth and link: bytes per second of its memory and
-    of the way to the host. overhead: seconds that a step takes beside both. linear_flops: per token; pair_flops: per
-    (query, key) pair over all layers. weight_bytes: read once a step. token_bytes: keys and values of one token.
+    Blocks go over the link before the step computes, one after the other.
     """
 
-    flops: float
-    bandwidth: float
-    link: float
+    line: Roofline
+    block_size: int
     overhead: float
-    linear_flops: float
-    pair_flops: float
-    weight_bytes: float
-    token_bytes: float
 
-    def seconds(self, load: Load, moved_blocks: int = 0, block_size: int = 0) -> float:
-        """How long a step takes: the longer of its arithmetic and its reads, then what goes over the link."""
-        compute = (load.tokens * self.linear_flops + load.pairs * self.pair_flops) / self.flops
-        read = (self.weight_bytes + load.keys * self.token_bytes) / self.bandwidth
-        moved = moved_blocks * block_size * self.token_bytes / self.link
-        return max(compute, read) + moved + self.overhead
+    def seconds(self, plan: Plan) -> float:
+        """How long the step takes."""
+        load = load_of(plan)
+        moved = load.moved * self.block_bytes / self.line.accelerator.link
+        return self.line.step(load.prefill, load.decode).total + moved + self.overhead
+
+    @property
+    def block_bytes(self) -> float:
+        """Bytes of one block on one accelerator."""
+        return self.block_size * token_bytes(self.line.shape, self.line.store, self.line.tp)

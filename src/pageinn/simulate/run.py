@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pageinn.memory.moves import MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.plan import Arrive, Counters, Ending, Event, Outcome, Plan
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.jobs import END, Job, generated
-from pageinn.simulate.machine import Machine, load_of
+from pageinn.simulate.machine import Machine
 
+#: Times between tokens are counted to this many seconds.
+GAP = 1e-4
 #: How far the clock goes when no work is possible and nothing is known to happen before.
 _PAUSE = 0.01
 
@@ -39,7 +43,6 @@ class Served(NamedTuple):
     output: int
     cached: int
     ending: Ending | None
-    longest_gap: float
 
     @property
     def seconds_per_token(self) -> float | None:
@@ -51,7 +54,11 @@ class Served(NamedTuple):
 
 @dataclass
 class Result:
-    """What a simulation brought. Shares are means over time, weighted by how long each step took."""
+    """What a simulation brought. Shares are means over time, weighted by how long each step took.
+
+    gaps: how many tokens came how long after the one before them, in units of GAP seconds. moved: blocks that
+    went to the host or came from it.
+    """
 
     served: list[Served] = field(default_factory=list)
     refused: int = 0
@@ -60,6 +67,8 @@ class Result:
     active_share: float = 0.0
     kept_share: float = 0.0
     running: float = 0.0
+    gaps: Counter[int] = field(default_factory=Counter)
+    moved: int = 0
     counters: Counters = field(default_factory=Counters)
 
 
@@ -72,7 +81,6 @@ class _Open:
         self.first: float | None = None
         self.last = 0.0
         self.tokens = 0
-        self.longest_gap = 0.0
 
 
 def simulate(
@@ -136,12 +144,13 @@ class _Simulation:
 
     def _seconds(self, plan: Plan, following: float | None) -> float:
         if plan.work:
-            return self._machine.seconds(load_of(plan))
+            return self._machine.seconds(plan)
         return _PAUSE if following is None else min(max(following - self._now, 0.0), _PAUSE)
 
     def _account(self, plan: Plan, seconds: float) -> None:
         usage, result = self._scheduler.memory.usage(), self._result
         result.steps += 1
+        result.moved += sum(move.kind is not MoveKind.COPY for move in plan.moves)
         result.active_share += usage.in_use / usage.total * seconds
         result.kept_share += usage.kept / usage.total * seconds
         result.running += self._scheduler.num_running * seconds
@@ -152,7 +161,7 @@ class _Simulation:
     def _token(self, request_id: str) -> int:
         request = self._open[request_id]
         last = request.tokens + 1 >= request.job.output
-        return END if last else generated(request.number, request.tokens)
+        return END if last else generated(request.number, request.job, request.tokens)
 
     def _take(self, outcome: Outcome) -> None:
         request = self._open[outcome.request_id]
@@ -160,7 +169,7 @@ class _Simulation:
             if request.first is None:
                 request.first = self._now
             else:
-                request.longest_gap = max(request.longest_gap, self._now - request.last)
+                self._result.gaps[round((self._now - request.last) / GAP)] += 1
             request.last = self._now
             request.tokens += 1
         if outcome.ending is not None:
@@ -175,6 +184,5 @@ class _Simulation:
                     request.tokens,
                     outcome.cached_tokens,
                     outcome.ending,
-                    request.longest_gap,
                 )
             )
