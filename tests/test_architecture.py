@@ -34,6 +34,7 @@ ALLOWED_ON_ONE_FLOOR = {
     ("model", "kernels"): "the decoder calls the operations of the kernel contract",
     ("model", "store"): "the decoder hands the store's arrays to those operations",
     ("store", "kernels"): "the store's dtypes are those of the kernel contract",
+    ("traffic", "model"): "prompts are rendered with the template and the tokenizer of a model's files",
     ("cli", "server"): "the command line starts the server",
 }
 

@@ -92,8 +92,11 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt for a conversation. Content may be text or a list of text parts, which are joined.
+
+        variables: what else the template is told, such as enable_thinking; they win over what it knows by itself.
 
         Raises TemplateError if a part is not text, or the template fails, refuses or runs past its bounds.
         """
@@ -103,6 +106,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             "tools": list(tools) or None,
             "documents": None,
+            **(variables or {}),
         }
         pieces: list[str] = []
         length = 0

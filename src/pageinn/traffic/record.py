@@ -65,7 +65,8 @@ class Record:
     """A request. time: seconds from any origin, or None where the log has no clock.
 
     source and line say where it was read, for messages. tenant and session are empty where the log names none.
-    output_tokens is None where it is not known. output: the answer's text, where the log has it.
+    output_tokens is None where it is not known. output: the answer's text, where the log has it. duration: seconds
+    from arrival to the end, where the log says so.
     """
 
     source: str
@@ -78,3 +79,4 @@ class Record:
     output_tokens: int | None = None
     output: str | None = None
     reported: Reported | None = None
+    duration: float | None = None

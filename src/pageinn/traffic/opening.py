@@ -1,0 +1,73 @@
+"""Files as byte streams, whatever they are compressed with; '-' is standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pageinn.traffic.report import ReadError
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+#: How much of a file is looked at to tell its format.
+HEAD = 1 << 16
+
+
+class _Again(io.RawIOBase):
+    """A stream whose first bytes have been read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if self._rest is not sys.stdin.buffer:
+            self._rest.close()
+        super().close()
+
+
+def name_of(path: str | Path) -> str:
+    """What messages call it."""
+    return "<stdin>" if str(path) == "-" else str(path)
+
+
+def open_log(path: str | Path) -> tuple[bytes, BinaryIO]:
+    """Its first bytes, uncompressed, and the stream from its beginning. Raises ReadError."""
+    try:
+        raw: BinaryIO = sys.stdin.buffer if str(path) == "-" else cast(BinaryIO, open(path, "rb"))  # noqa: SIM115
+        head, stream = _peeked(raw, len(_ZSTD))
+        if head.startswith(_GZIP):
+            return _peeked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), HEAD)
+        if head.startswith(_ZSTD):
+            return _peeked(_zstd(stream), HEAD)
+        return _peeked(stream, HEAD)
+    except (OSError, EOFError) as error:
+        raise ReadError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _zstd(stream: BinaryIO) -> BinaryIO:
+    import zstandard
+
+    return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True))
+
+
+def _peeked(stream: BinaryIO, size: int) -> tuple[bytes, BinaryIO]:
+    head = b""
+    while len(head) < size:
+        data = stream.read(size - len(head))
+        if not data:
+            break
+        head += data
+    return head, cast(BinaryIO, io.BufferedReader(_Again(head, stream), 1 << 18))
