@@ -143,6 +143,7 @@ class EngineCore:
     def stats(self) -> Stats:
         """Counters and gauges as they are now; a copy."""
         now, counters, usage = self._clock(), self.scheduler.counters, self.scheduler.memory.usage()
+        slots = self.scheduler.memory.occupancy()
         # The newest entry from before the window is what the window's growth is measured from.
         while len(self._window) > 1 and self._window[1].second <= now - WINDOW_SECONDS:
             self._window.popleft()
@@ -167,6 +168,10 @@ class EngineCore:
             blocks_kept=usage.kept,
             blocks_in_use=usage.in_use,
             block_size=self.scheduler.memory.block_size,
+            slots_stored=slots.stored,
+            slots_reserved=slots.reserved,
+            slots_lost=slots.last_block,
+            slots_saved=slots.saved,
             saturated_values=self._executor.saturated_values,
             window_queries=counters.queries - before.queries,
             window_hits=counters.hits - before.hits,

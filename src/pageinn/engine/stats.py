@@ -59,6 +59,12 @@ class Stats:
     blocks_kept: int = 0
     blocks_in_use: int = 0
     block_size: int = 16
+    slots_stored: int = 0
+    slots_reserved: int = 0
+    slots_lost: int = 0
+    slots_saved: int = 0
+    """Of the blocks in use: filled slots, slots for tokens still to be computed, empty ones of last blocks; and slots
+    that would be needed besides if nothing were shared."""
     window_queries: int = 0
     window_hits: int = 0
     """Queries and hits of the last minute; no queries means that there is no rate."""

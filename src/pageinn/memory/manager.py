@@ -17,6 +17,7 @@ from pageinn.memory.pool import BlockPool, NoSpaceError
 from pageinn.memory.scopes import PUBLIC, Scope
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
 from pageinn.memory.tree import Match, Place, PrefixTree
+from pageinn.memory.waste import Occupancy, occupancy
 
 
 class PrefixCache(StrEnum):
@@ -155,6 +156,10 @@ class MemoryManager:
     def usage(self) -> Usage:
         """Blocks of the whole pool by state: free + kept + in use = total."""
         return Usage(self.pool.num_free, self.tree.num_kept, self.num_private + self.tree.num_pinned)
+
+    def occupancy(self) -> Occupancy:
+        """Slots that running sequences hold, by what is in them; walks the sequences, not their blocks."""
+        return occupancy(self._sequences, self.tree.num_pinned, self.block_size)
 
     def usage_of(self, scope: Scope) -> Usage:
         """Blocks charged to one scope. Its `free` is 0; the public scope has an account of its own."""

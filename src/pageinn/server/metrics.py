@@ -120,6 +120,25 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
     for state, count in states.items():
         blocks.add_metric([model, state], count)
     yield blocks
+    slots = GaugeMetricFamily(
+        "pageinn:kv_slots",
+        "Token slots of the blocks in use: stored, reserved for tokens still to be computed, lost in last blocks.",
+        labels=["model_name", "state"],
+    )
+    for state, count in {
+        "stored": stats.slots_stored,
+        "reserved": stats.slots_reserved,
+        "lost": stats.slots_lost,
+    }.items():
+        slots.add_metric([model, state], count)
+    yield slots
+    saved = GaugeMetricFamily(
+        "pageinn:kv_slots_saved",
+        "Token slots that running requests would need besides if each had its own copy of what they share.",
+        labels=["model_name"],
+    )
+    saved.add_metric([model], stats.slots_saved)
+    yield saved
     if stats.window_queries:
         rate = GaugeMetricFamily(
             "pageinn:prefix_cache_hit_rate_window",
