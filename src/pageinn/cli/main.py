@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
+from pageinn.cli.numbers import positive
 from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
+from pageinn.cli.simulate_flags import add_simulate
 from pageinn.cli.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ _COMMANDS = {
     "chat": "chat:chat_command",
     "run": "run_batch:run_command",
     "plan": "plan:plan_command",
+    "simulate": "simulate:simulate_command",
 }
 
 
@@ -86,6 +89,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     _add_chat(commands)
     _add_run(commands)
     add_plan(commands)
+    add_simulate(commands)
     return parser
 
 
@@ -102,7 +106,7 @@ def _add_chat(commands: Commands) -> None:
     chat.add_argument("--temperature", type=float, default=None, metavar="T", help="0 is greedy (default: 1)")
     chat.add_argument(
         "--max-tokens",
-        type=_positive,
+        type=positive,
         default=None,
         metavar="N",
         help="longest answer (default: what the context holds)",
@@ -124,7 +128,7 @@ def _add_run(commands: Commands) -> None:
     )
     run.add_argument("requests", type=Path, metavar="REQUESTS", help="lines of custom_id, method, url and body")
     run.add_argument("-o", "--output", type=Path, required=True, metavar="ANSWERS", help="where the answers go")
-    run.add_argument("--concurrency", type=_positive, default=32, metavar="N", help="requests at once (default: 32)")
+    run.add_argument("--concurrency", type=positive, default=32, metavar="N", help="requests at once (default: 32)")
     _add_url(run)
     _add_model(run, "--model")
     _add_cache(run)
@@ -172,17 +176,17 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "model") -> None:
     )
     group.add_argument(
         "--max-model-len",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="longest prompt and answer together, in tokens (default: the model's own)",
     )
-    group.add_argument("--threads", type=_positive, metavar="N", help="compute threads (default: one per core)")
+    group.add_argument("--threads", type=positive, metavar="N", help="compute threads (default: one per core)")
     group.add_argument("--seed", type=int, metavar="N", help="seed for requests that bring none (default: random)")
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cache")
-    group.add_argument("--block-size", type=_positive, metavar="N", help="tokens per block (default: 16)")
+    group.add_argument("--block-size", type=positive, metavar="N", help="tokens per block (default: 16)")
     group.add_argument(
         "--kv-cache-dtype",
         choices=["auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"],
@@ -223,10 +227,10 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scheduling")
-    group.add_argument("--max-num-seqs", type=_positive, metavar="N", help="sequences computed at once")
+    group.add_argument("--max-num-seqs", type=positive, metavar="N", help="sequences computed at once")
     group.add_argument(
         "--max-num-batched-tokens",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="tokens computed in one step; longer prompts are computed in chunks",
     )
@@ -247,12 +251,6 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         help="tenants and their keys, in TOML; read again on SIGHUP (default: everybody is one tenant)",
     )
     group.add_argument("--metrics-key", metavar="KEY", help="the key that /metrics asks for (default: none)")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _port(text: str) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pageinn.catalogue.compute import Roofline
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.scheduling.config import SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
@@ -31,6 +32,7 @@ class Setting:
     block_size: int
     limits: SchedulerConfig
     prefix_cache: PrefixCache = PrefixCache.KEEP
+    eviction: EvictionPolicy = EvictionPolicy.REUSE
     whole_blocks: bool = False
     replicas: int = 1
     routing: Routing = Routing.ROUND_ROBIN
@@ -90,7 +92,9 @@ def run(setting: Setting, jobs: Sequence[Job], line: Roofline, goal: Goal) -> Fi
 
 def _scheduler(setting: Setting) -> Scheduler:
     manager = WholeBlocks if setting.whole_blocks else MemoryManager
-    return Scheduler(setting.limits, manager(setting.num_blocks, setting.block_size, setting.prefix_cache))
+    return Scheduler(
+        setting.limits, manager(setting.num_blocks, setting.block_size, setting.prefix_cache, setting.eviction)
+    )
 
 
 def _figures(setting: Setting, results: list[Result], block_bytes: float, goal: Goal) -> Figures:

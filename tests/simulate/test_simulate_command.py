@@ -1,0 +1,98 @@
+"""`pageinn simulate` on a small trace: what is printed is what the simulation says, 80 columns wide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pageinn.cli import main
+from pageinn.simulate.sweep import nearest
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Three requests of four blocks of 512; the second repeats three of the first's, the third comes much later."""
+    rows = [
+        {"timestamp": 0, "input_length": 2048, "output_length": 10, "hash_ids": [0, 1, 2, 3]},
+        {"timestamp": 60_000, "input_length": 2048, "output_length": 20, "hash_ids": [0, 1, 2, 9]},
+        {"timestamp": 900_000, "input_length": 2048, "output_length": 10, "hash_ids": [0, 1, 2, 3]},
+    ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    assert main(["simulate", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+def test_figures_are_those_of_the_trace(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 6,144 prompt tokens, 1,536 are found the second time, and all but the last token the third: 3,583."""
+    told = json.loads(run(capsys, trace, "--json"))
+    (row,) = told["rows"]
+    assert row["hit_rate"] == pytest.approx((1536 + 2047) / 6144)
+    assert (row["served"], row["refused"], row["preemptions"]) == (3, 0, 0)
+    assert row["throughput"] == pytest.approx(40 / row["seconds"])
+
+
+def test_engines_differ_by_their_rules(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM stops before the last token's block; OpenAI and Anthropic have forgotten by the third request.
+
+    OpenAI reuses 1,024 + 4 x 128 = 1,536 of the second; Anthropic nothing, as it begins with no whole earlier prompt.
+    The second request takes over the first's slot in llama.cpp, so that the third finds 1,536 too.
+    """
+    told = json.loads(run(capsys, trace, "--json", "--engine", "vllm,sglang,llama.cpp,openai,anthropic"))
+    found = {row["settings"]["engine"]: row["hit_rate"] * 6144 for row in told["rows"]}
+    expected = {
+        "vllm": 1536 + 2032,
+        "sglang": 1536 + 2047,
+        "llama.cpp": 1536 + 1536,
+        "openai": 1536,
+        "anthropic": 0,
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_all_combinations_are_tried_and_fit_80_columns(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(
+        capsys,
+        trace,
+        *("--kv-cache-memory-bytes", "1GiB,2GiB,20GiB", "--block-size", "16,32", "--replicas", "1,2"),
+        *("--routing", "session,prefix", "--processes", "2", "--engine", "pageinn,openai"),
+    )
+    assert max(map(len, text.splitlines())) <= 80
+    assert "#25" in text
+    assert "#26" not in text
+
+
+def test_two_processes_say_what_one_says(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = (trace, "--json", "--kv-cache-memory-bytes", "1GiB,2GiB", "--prefix-cache", "off,keep")
+    assert run(capsys, *args, "--processes", 1) == run(capsys, *args, "--processes", 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--card", "h1000"], "h1000"),
+        (["--as", "nothing-1b"], "nothing-1b"),
+        (["--kv-cache-memory-bytes", "1KiB"], "less than one block"),
+        (["--as", "llama-3.1-70b", "--card", "t4"], "--tensor-parallel-size"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_in_one_line(
+    trace: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+) -> None:
+    assert main(["simulate", str(trace), *args]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_quantiles_are_of_nearest_rank() -> None:
+    """Of 1 to 100, 50, 95 and 99; of one value, that one."""
+    ordered = [float(value) for value in range(1, 101)]
+    assert [nearest(ordered, share) for share in (0.5, 0.95, 0.99)] == [50.0, 95.0, 99.0]
+    assert nearest([7.0], 0.5) == 7.0
