@@ -23,6 +23,7 @@ FLOORS = {
     "kernels": 3,
     "traffic": 3,
     "engine": 4,
+    "explain": 4,
     "plan": 4,
     "simulate": 4,
     "cli": 5,

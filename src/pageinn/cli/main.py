@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
+from pageinn.cli.explain_flags import add_diff, add_explain
 from pageinn.cli.numbers import positive
 from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
@@ -52,6 +53,8 @@ _COMMANDS = {
     "run": "run_batch:run_command",
     "plan": "plan:plan_command",
     "simulate": "simulate:simulate_command",
+    "explain": "explain:explain_command",
+    "diff": "diff:diff_command",
 }
 
 
@@ -90,6 +93,8 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     _add_run(commands)
     add_plan(commands)
     add_simulate(commands)
+    add_explain(commands)
+    add_diff(commands)
     return parser
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pageinn.memory.tokens import pack
+from pageinn.memory.tokens import pack, unpack
 from pageinn.model import hub
 from pageinn.model.config import ModelError, naming
 from pageinn.model.gguf_header import read_header
@@ -99,6 +99,10 @@ class Renderer:
             return pack(self._tokenizer.encode(text, add_special=special))
         known = self._pieces
         return pack([known.setdefault(piece, len(known)) for piece in _PIECES.findall(text)])
+
+    def decode(self, packed: bytes) -> str | None:
+        """The text of packed tokens, control tokens by their names; None without a model."""
+        return self._tokenizer.decode(unpack(packed), show_control=True) if self._tokenizer is not None else None
 
     def _assume_tokenizer(self) -> None:
         if self._tokenizer is None:

@@ -1,0 +1,1 @@
+"""Why prompts that could share a prefix do not: from two prompts (culprit) to a whole log (analysis)."""
