@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pageinn.cli.numbers import positive, share
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -26,12 +28,12 @@ def add_explain(commands: Commands) -> None:
     explain.add_argument("--before", nargs="+", metavar="LOG", help="compare: the earlier log")
     explain.add_argument("--after", nargs="+", metavar="LOG", help="compare: the later log")
     _add_reading(explain)
-    explain.add_argument("--block-size", type=_positive, default=16, metavar="N", help="tokens per block (16)")
+    explain.add_argument("--block-size", type=positive, default=16, metavar="N", help="tokens per block (16)")
     output = explain.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="the report for programs")
     output.add_argument("--html", type=Path, metavar="FILE", help="also write it as a page")
     output.add_argument("--fix", type=Path, metavar="FILE", help="write the canonical prompts, as request bodies")
-    output.add_argument("--fail-under", type=_share, metavar="X", help="exit with 3 if the hit rate is below, as 0.8")
+    output.add_argument("--fail-under", type=share, metavar="X", help="exit with 3 if the hit rate is below, as 0.8")
     _add_show_text(output)
 
 
@@ -59,19 +61,3 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 def _add_show_text(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--show-text", action="store_true", help="show the text that differs, not only its form")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
-    return value

@@ -52,8 +52,8 @@ def _at_the_end(compared: Compared) -> Iterator[Note]:
         if case.parting.kind in (Kind.CLOCK, Kind.DATE, Kind.ID) and case.parting.gain < WORTH
     ]
     if ends:
-        kinds = sorted({str(case.parting.kind) for case in ends})
-        text = f"Nothing long and equal stands behind what differs near the end ({', '.join(kinds)}): it costs no reuse."
+        kinds = ", ".join(sorted({str(case.parting.kind) for case in ends}))
+        text = f"Nothing long and equal stands behind what differs near the end ({kinds}): it costs no reuse."
         yield Note("at the end", len({case.later for case in ends}), 0, text)
 
 
