@@ -24,6 +24,7 @@ FLOORS = {
     "traffic": 3,
     "engine": 4,
     "explain": 4,
+    "measure": 4,
     "plan": 4,
     "simulate": 4,
     "cli": 5,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pageinn import __version__
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
 from pageinn.cli.explain_flags import add_diff, add_explain
+from pageinn.cli.measure_flags import add_measure
 from pageinn.cli.numbers import positive
 from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
@@ -51,6 +52,7 @@ _COMMANDS = {
     "models": "models:models_command",
     "chat": "chat:chat_command",
     "run": "run_batch:run_command",
+    "measure": "measure:measure_command",
     "plan": "plan:plan_command",
     "simulate": "simulate:simulate_command",
     "explain": "explain:explain_command",
@@ -91,6 +93,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     models.add_argument("model", nargs="?", metavar="MODEL", help=_MODEL_HELP)
     _add_chat(commands)
     _add_run(commands)
+    add_measure(commands)
     add_plan(commands)
     add_simulate(commands)
     add_explain(commands)

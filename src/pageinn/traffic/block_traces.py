@@ -7,6 +7,9 @@ from typing import Any
 
 from pageinn.traffic.envelope import Place
 from pageinn.traffic.fields import (
+    ENDS,
+    MILLISECONDS,
+    SECONDS,
     SESSIONS,
     TENANTS,
     TIMES,
@@ -26,6 +29,7 @@ from pageinn.traffic.report import BadRowError
 
 _LENGTHS = ("input_length", "input_tokens", "prompt_tokens")
 _OUTPUTS = ("output_length", "output_tokens", "completion_tokens")
+_MORE = frozenset([*TENANTS, *SESSIONS, *ENDS, *SECONDS, *MILLISECONDS, "model"])
 #: Block sizes that are tried; the largest that fits most rows is taken.
 _SIZES = [1 << power for power in range(13, -1, -1)]
 
@@ -65,27 +69,33 @@ def block_size_of(rows: Sequence[Any]) -> int | None:
 
 def trace_records(row: Row, place: Place, block_size: int | None) -> Iterator[Record]:
     """One request. Small timestamps are Bailian's seconds where a row has a chat_id, and Mooncake's milliseconds."""
-    size = row.get("block_size") or block_size
+    size = row.get("block_size", block_size)
     if size is None:
         raise BadRowError("no block size fits the lengths and numbers of ids; give rows a 'block_size'")
     unit = 1.0 if "chat_id" in row else 1e-3
     time = time_of(first(row, TIMES), unit)
+    prompt = _prompt(row["hash_ids"], count_of(size, "block_size"), first(row, _LENGTHS), local=False)
+    outputs = optional_count(first(row, _OUTPUTS), "output_length")
+    if _MORE.isdisjoint(row):
+        # Such traces have millions of rows, and most of them have no more than this.
+        yield Record(place.source, place.line, prompt, time, output_tokens=outputs)
+        return
     yield Record(
         source=place.source,
         line=place.line,
-        prompt=_prompt(row["hash_ids"], count_of(size, "block_size"), first(row, _LENGTHS), local=False),
+        prompt=prompt,
         time=time,
         tenant=name_of(first(row, TENANTS)),
         session=name_of(first(row, SESSIONS)),
         model=name_of(row.get("model")),
-        output_tokens=optional_count(first(row, _OUTPUTS), "output_length"),
+        output_tokens=outputs,
         duration=duration_of(row, time),
     )
 
 
 def _prompt(ids: Any, size: int, length: Any, local: bool) -> BlockIds:
     tokens = count_of(length, "input_length")
-    if isinstance(ids, list) and ids and all(isinstance(item, str) for item in ids):
+    if isinstance(ids, list) and ids and isinstance(ids[0], str) and set(map(type, ids)) == {str}:
         ids = [_number(item) for item in ids]
     if not is_ids(ids):
         raise BadRowError(f"'hash_ids' is {short(ids)}, not a list of ids")

@@ -22,6 +22,7 @@ SESSIONS = ("session_id", "session", "conversation_id", "thread_id", "chat_id")
 SECONDS = ("duration", "duration_s", "latency", "latency_s", "api_time", "elapsed", "e2e_latency")
 MILLISECONDS = ("duration_ms", "latency_ms", "response_time_ms")
 
+_INTEGERS = {int}
 #: An epoch in seconds, milliseconds, microseconds or nanoseconds is told by its size: all four of them after 1973.
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 
@@ -122,7 +123,7 @@ def objects_of(value: Any, name: str) -> list[Row]:
 
 def is_ids(value: Any) -> bool:
     """Whether it is a list of token ids; true of an empty list."""
-    return isinstance(value, list) and all(type(item) is int for item in value)
+    return isinstance(value, list) and set(map(type, value)) <= _INTEGERS
 
 
 def tokens_of(ids: list[int], name: str) -> Tokens:

@@ -1,0 +1,195 @@
+"""Everything `pageinn measure` finds, as plain data: what --json prints and the reports show."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pageinn.measure.collect import Collected, Settings
+from pageinn.measure.counters import counted, observed
+from pageinn.measure.curve import Distances, grouped, stack_distances
+from pageinn.measure.families import Cluster, clusters
+from pageinn.measure.optimum import Future
+from pageinn.measure.paths import Paths, per_request
+from pageinn.measure.reuse import Share, ages, peak, shares, stack_bins
+from pageinn.measure.verdict import beside_the_usual, gains, verdict
+from pageinn.traffic.report import ReadReport
+
+#: Of the layout of what --json prints; it grows when a field changes its meaning or goes.
+VERSION = 1
+#: Tenants, clusters and prefixes that are listed.
+LISTED = 20
+#: Sizes of the curve, between the largest request and all blocks.
+_SIZES = 16
+#: Groups of blocks that are stepped through for the optimum, over all its sizes.
+_STEPS = 6_000_000
+
+Summary = dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """What the command line asks for. cache_tokens: sizes of the curve, in tokens; none: chosen from the data."""
+
+    settings: Settings
+    target: str
+    cache_tokens: tuple[int, ...]
+
+
+def summarise(log: Collected, report: ReadReport, rendering: list[str], asked: Asked) -> Summary:
+    """The whole. rendering: what was assumed when prompts were rendered."""
+    paths = log.paths
+    found: Summary = {"version": VERSION, "log": _log(log, report, rendering)}
+    share: float | None = None
+    if paths is not None and paths.requests:
+        by_token, aligned = shares(paths, log.clock)
+        share = by_token.share
+        found["reuse"] = _reuse(log, paths, by_token, aligned)
+        found["tenants"] = _tenants(log, paths)
+        found["clusters"] = [_cluster(log, each) for each in clusters(paths, log.clock)[:LISTED]]
+        groups = grouped(paths)
+        distances = stack_distances(paths, groups)
+        found["distances"] = {
+            "blocks": [each._asdict() for each in stack_bins(distances, paths.block_size)],
+            "seconds": [each._asdict() for each in ages(paths)] if log.clock else None,
+        }
+        found["curve"] = _curve(paths, distances, asked)
+        found["prefixes"] = _prefixes(log, paths)
+    said = counted(log)
+    found["provider"] = {**said._asdict(), "share": said.share} if said else None
+    found["engine"] = [each._asdict() for each in observed(report.samples)]
+    claimed = gains(log, asked.settings)
+    found["gains"] = claimed._asdict() if claimed else None
+    found["verdict"] = {"target": asked.target, "says": verdict(share, claimed, asked.target, asked.settings)}
+    return found
+
+
+def _log(log: Collected, report: ReadReport, rendering: list[str]) -> Summary:
+    paths = log.paths
+    measured = paths.requests if paths is not None else 0
+    tokens = int(paths.tokens.sum()) if paths is not None else 0
+    return {
+        "rows": report.good,
+        "broken": report.broken,
+        "first_broken": [each._asdict() for each in report.first_broken],
+        "formats": dict(report.formats),
+        "assumed": [*report.assumed, *rendering],
+        "requests": measured,
+        "prompt_tokens": tokens,
+        "length_only": {"requests": len(log.lengths), "prompt_tokens": sum(log.lengths)},
+        "seconds": float(paths.arrival[-1] - paths.arrival[0])
+        if paths is not None and measured and log.clock
+        else None,
+        "tenants": len(log.tenants),
+        "models": len(log.models),
+        "sessions": log.sessions,
+        "block_size": paths.block_size if paths is not None else None,
+    }
+
+
+def _share(share: Share) -> Summary:
+    kept = share.repeated - share.live if share.live is not None else None
+    return {"tokens": share.tokens, "repeated": share.repeated, "share": share.share, "live": share.live, "kept": kept}
+
+
+def _reuse(log: Collected, paths: Paths, by_token: Share, aligned: Share) -> Summary:
+    most = peak(paths) if log.clock else None
+    tokens = by_token.tokens
+    return {
+        "by_token": _share(by_token),
+        "aligned": _share(aligned),
+        "across": {
+            name: {"repeated": repeated, "share": repeated / tokens if tokens else None}
+            for name, repeated in log.scopings.items()
+        },
+        "below_one_block": int(np.count_nonzero(paths.tokens < paths.block_size)),
+        "peak_blocks": most._asdict() if most else None,
+    }
+
+
+def _tenants(log: Collected, paths: Paths) -> list[Summary]:
+    repeated = per_request(paths, paths.segments.tokens)
+    tenant = log.columns.tenant
+    count = len(log.tenants)
+    tokens = np.bincount(tenant, paths.tokens, count).astype(np.int64)
+    found = np.bincount(tenant, repeated, count).astype(np.int64)
+    requests = np.bincount(tenant, minlength=count)
+    return [
+        {
+            "tenant": log.tenants[each],
+            "requests": int(requests[each]),
+            "tokens": int(tokens[each]),
+            "repeated": int(found[each]),
+            "share": float(found[each] / tokens[each]) if tokens[each] else None,
+        }
+        for each in np.argsort(-tokens, kind="stable")[:LISTED].tolist()
+    ]
+
+
+def _cluster(log: Collected, cluster: Cluster) -> Summary:
+    share = cluster.repeated / cluster.tokens if cluster.tokens else None
+    return {
+        **cluster._asdict(),
+        "first": _place(log, cluster.first),
+        "share": share,
+        "usual": beside_the_usual(cluster),
+    }
+
+
+def _place(log: Collected, request: int) -> str:
+    return f"{log.sources[log.columns.source[request]]}:{log.columns.line[request]}"
+
+
+def _curve(paths: Paths, distances: Distances, asked: Asked) -> Summary:
+    """Sizes below the largest request are left out: it could not run."""
+    least = int(paths.blocks.max(initial=0))
+    total = int(paths.tokens.sum())
+    distinct = int(paths.blocks.sum() - distances.groups.blocks.sum())
+    if asked.cache_tokens:
+        sizes = sorted({tokens // paths.block_size for tokens in asked.cache_tokens})
+        sizes = [size for size in sizes if size >= least]
+    else:
+        sizes = sorted(
+            {max(round(size), least) for size in np.geomspace(max(least, 1), max(distinct, least, 1), _SIZES).tolist()}
+        )
+    every = max(1, -(-len(sizes) * len(distances.groups.request) // _STEPS))
+    future = Future(distances.groups, paths.blocks)
+    points = []
+    for number, size in enumerate(sizes):
+        hits = distances.hits(size)
+        # The largest size is past all choices: whatever was seen is there.
+        stepped = number % every == every // 2 and size < distinct
+        best = future.hits(size) if stepped else hits if size >= distinct else None
+        points.append(
+            {
+                "blocks": size,
+                "tokens": size * paths.block_size,
+                "lru": hits * paths.block_size,
+                "lru_share": hits * paths.block_size / total if total else None,
+                "best": best * paths.block_size if best is not None else None,
+                "best_share": best * paths.block_size / total if best is not None and total else None,
+            }
+        )
+    return {
+        "largest_request_blocks": least,
+        "distinct_blocks": distinct,
+        "prompt_blocks": int(paths.prompt_blocks.sum()),
+        "points": points,
+    }
+
+
+def _prefixes(log: Collected, paths: Paths) -> list[Summary]:
+    radix = paths.radix
+    saved = (radix.passed - 1) * radix.edge
+    top = np.argsort(-saved, kind="stable")[:LISTED]
+    return [
+        {
+            "tokens": int(radix.end[edge]),
+            "own_tokens": int(radix.edge[edge]),
+            "requests": int(radix.passed[edge]),
+            "saved": int(saved[edge]),
+            "first": _place(log, int(radix.first[edge])),
+        }
+        for edge in top.tolist()
+        if saved[edge] > 0
+    ]
