@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
+from pageinn.cli.drift_flags import add_drift
 from pageinn.cli.explain_flags import add_diff, add_explain
 from pageinn.cli.measure_flags import add_measure
 from pageinn.cli.numbers import positive
@@ -57,6 +58,7 @@ _COMMANDS = {
     "simulate": "simulate:simulate_command",
     "explain": "explain:explain_command",
     "diff": "diff:diff_command",
+    "drift": "drift:drift_command",
 }
 
 
@@ -98,6 +100,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     add_simulate(commands)
     add_explain(commands)
     add_diff(commands)
+    add_drift(commands)
     return parser
 
 
