@@ -27,6 +27,7 @@ FLOORS = {
     "explain": 4,
     "measure": 4,
     "plan": 4,
+    "watch": 4,
     "simulate": 4,
     "cli": 5,
     "server": 5,

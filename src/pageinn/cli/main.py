@@ -20,6 +20,7 @@ from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.simulate_flags import add_simulate
 from pageinn.cli.sizes import parse_size
+from pageinn.cli.watch_flags import add_watch
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -59,6 +60,7 @@ _COMMANDS = {
     "explain": "explain:explain_command",
     "diff": "diff:diff_command",
     "drift": "drift:drift_command",
+    "watch": "watch:watch_command",
 }
 
 
@@ -101,6 +103,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     add_explain(commands)
     add_diff(commands)
     add_drift(commands)
+    add_watch(commands)
     return parser
 
 

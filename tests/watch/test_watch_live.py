@@ -1,0 +1,46 @@
+"""A real server whose client starts to head its prompts with a clock, looked at in virtual time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from pageinn.watch.alarms import Alarm
+from pageinn.watch.exposition import metrics_url
+from pageinn.watch.watcher import Watcher, look
+
+SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0", "--kv-cache-memory-bytes", "64MiB"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    yield next(found[1] for line in process.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def test_a_clock_at_the_head_of_the_prompt_is_raised_within_a_minute(server: str) -> None:
+    """One request a second of virtual time, looked at every five; only the clock is made up.
+
+    The 20 requests before the watch are the deploy's first: none of them says anything of the baseline.
+    """
+    watcher, now = Watcher(), 0.0
+    raised: list[tuple[float, Alarm]] = []
+    with httpx.Client(timeout=60) as client:
+        for second in range(340):
+            clock = f"It is {second // 60:02}:{second % 60:02}. " if second >= 280 else ""
+            body = {"prompt": f"{clock}{SYSTEM}Question {second * 7919 % 1000}?", "max_tokens": 1, "temperature": 0}
+            client.post(f"{server}/v1/completions", json=body).raise_for_status()
+            now += 1
+            if second % 5 == 4:
+                raised += [(now, alarm) for alarm in watcher.add(look(client, metrics_url(server), now)).raised]
+    assert [(alarm.key, 280 < at <= 340) for at, alarm in raised] == [("hit_rate", True)]
+    assert raised[0][1].line.startswith("hit rate ")
