@@ -2,7 +2,7 @@
 
 A slot that holds the keys and values of position p of a sequence is right exactly when it was written for the tokens
 0..p; so each slot remembers those, as the number of that history, and who wrote it. Before a step reads, all slots that
-it reads are compared. Blocks that nobody owns are wiped at each step.
+it reads are compared. Blocks and host slots that nobody owns are wiped at each step; a failed store leaves nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.moves import MoveKind
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.tokens import TOKEN_BYTES, pack, unpack
 from pageinn.scheduling.config import SchedulerConfig
@@ -23,6 +24,7 @@ Key = tuple[str, int]
 NextToken = Callable[[list[int], Key], int]
 #: Who wrote a slot, and the number of the history that it was written for.
 Content = tuple[Scope, int]
+Block = list[Content | None]
 
 EOS = 3
 
@@ -57,12 +59,17 @@ class SimulatedEngine:
     """Drives a scheduler step by step."""
 
     def __init__(
-        self, memory: MemoryManager, config: SchedulerConfig | None = None, next_token: NextToken = never_stop
+        self,
+        memory: MemoryManager,
+        config: SchedulerConfig | None = None,
+        next_token: NextToken = never_stop,
+        store_fails: Callable[[], bool] = lambda: False,
     ) -> None:
         self.memory = memory
         self.config = config or SchedulerConfig(max_num_seqs=64, max_num_batched_tokens=512, max_model_len=100_000)
         self.scheduler = Scheduler(self.config, memory)
         self.next_token = next_token
+        self.store_fails = store_fails
         self.requests: dict[str, Request] = {}
         self.answers: dict[Key, list[int]] = {}
         self.endings: dict[Key, Ending] = {}
@@ -72,7 +79,8 @@ class SimulatedEngine:
         self._seats: dict[int, Key] = {}
         self._tables: dict[int, list[int]] = {}
         self._decoding: set[int] = set()
-        self._blocks: dict[int, list[Content | None]] = {}
+        self._blocks: dict[int, Block] = {}
+        self._host: dict[int, Block] = {}
         # Each history has a number: that of the history before its last token, and that token, lead to it.
         self._numbers: dict[tuple[int, int], int] = {}
         self._histories: dict[Key, list[int]] = {}
@@ -92,6 +100,7 @@ class SimulatedEngine:
             self.step()
         self.step()
         assert self.memory.usage().in_use == 0
+        assert self.memory.host_usage().held == 0
         return len(self.steps) - begin - 1
 
     def step(self, events: Iterable[Event] = ()) -> Step:
@@ -103,7 +112,7 @@ class SimulatedEngine:
         self.memory.check()
         self._seat(plan)
         self._check_shape(plan)
-        self._move_blocks(plan)
+        failed = self._move_blocks(plan)
         for work in plan.work:
             self._write(work)
         sampled = {work.seat: self._sample(work) for work in plan.work if self._read(work)}
@@ -111,7 +120,7 @@ class SimulatedEngine:
         self.computed.update(computed)
         seated = {(seated.request_id, seated.choice): list(seated.table) for seated in plan.seated}
         self._decoding = set(sampled)
-        outcomes = [*plan.ended, *self.scheduler.commit(plan, sampled)]
+        outcomes = [*plan.ended, *self.scheduler.commit(plan, sampled, failed)]
         self.memory.check()
         for outcome in outcomes:
             self._note(outcome)
@@ -141,13 +150,25 @@ class SimulatedEngine:
         assert self.scheduler.num_running == len(self._seats)
         assert plan.work or not self._seats, "a step without progress"
 
-    def _move_blocks(self, plan: Plan) -> None:
-        for block in self.memory.pool.free_blocks():
-            self._blocks.pop(block, None)
-        for _, source, destination in plan.moves:
-            self._blocks[destination] = list(self._block(source))
+    def _move_blocks(self, plan: Plan) -> set[int]:
+        """Perform the moves in order; which stores failed."""
+        failed = set()
+        for index, (kind, source, destination) in enumerate(plan.moves):
+            if kind is MoveKind.COPY:
+                self._blocks[destination] = list(self._block(source))
+            elif kind is MoveKind.LOAD:
+                self._blocks[destination] = list(self._host[source])
+            elif self.store_fails():
+                self._host[destination] = [None] * self.memory.block_size
+                failed.add(index)
+            else:
+                self._host[destination] = list(self._block(source))
+        for owner, blocks in ((self.memory.pool, self._blocks), (self.memory.host.pool, self._host)):
+            for block in owner.free_blocks():
+                blocks.pop(block, None)
+        return failed
 
-    def _block(self, block: int) -> list[Content | None]:
+    def _block(self, block: int) -> Block:
         return self._blocks.setdefault(block, [None] * self.memory.block_size)
 
     def _tokens(self, key: Key) -> list[int]:

@@ -20,10 +20,26 @@ class Usage(NamedTuple):
         return self.free + self.kept + self.in_use
 
 
-class Account:
-    """The blocks of one scope, kept current by whoever moves a block. `number` is never given to another scope."""
+class HostUsage(NamedTuple):
+    """Host slots by state: `held` for parked sequences or given out to be filled; `kept` for reuse, and droppable."""
 
-    __slots__ = ("kept", "number", "pinned", "private", "scope", "sequences")
+    free: int
+    kept: int
+    held: int
+
+    @property
+    def total(self) -> int:
+        """All slots of the host pool."""
+        return self.free + self.kept + self.held
+
+
+class Account:
+    """The blocks of one scope, kept current by whoever moves a block. `number` is never given to another scope.
+
+    hosted: its slots in the host pool; the other counts are of blocks on the device.
+    """
+
+    __slots__ = ("hosted", "kept", "number", "pinned", "private", "scope", "sequences")
 
     def __init__(self, scope: Scope, number: int) -> None:
         self.scope = scope
@@ -31,12 +47,13 @@ class Account:
         self.private = 0
         self.pinned = 0
         self.kept = 0
+        self.hosted = 0
         self.sequences = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing belongs to the account, so that it can be forgotten."""
-        return not (self.private or self.pinned or self.kept or self.sequences)
+        return not (self.private or self.pinned or self.kept or self.hosted or self.sequences)
 
 
 class Ledger:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pageinn.memory.recency import RecencyQueue
 from pageinn.memory.scopes import PUBLIC
 from pageinn.memory.tokens import TOKEN_BYTES
 
@@ -23,6 +24,8 @@ def check(manager: MemoryManager, sequences: Iterable[Sequence]) -> None:
     _check_sequences(manager, sequences)
     _check_tree(manager, nodes)
     _check_accounts(manager, sequences, nodes)
+    _check_host(manager, nodes)
+    _check_residency(manager, nodes)
 
 
 def _check_owners(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
@@ -50,6 +53,13 @@ def _check_pins(manager: MemoryManager, sequences: list[Sequence], nodes: list[N
     # What is counted as evictable must be reachable by the queue, leaf by leaf.
     queued = Counter(id(node) for node in manager.tree._queue.leaves())
     assert queued == Counter(id(node) for node in nodes if node.evictable_leaf), "the eviction queue lost a leaf"
+
+
+def _check_recency(queue: RecencyQueue, takeable: list[Node]) -> None:
+    """What may be taken must be reachable by the queue: the least recent one is found."""
+    first = queue.peek()
+    oldest = min((node.last_used for node in takeable), default=None)
+    assert (first.last_used if first else None) == oldest, "a queue of the host lost a node"
 
 
 def _check_sequences(manager: MemoryManager, sequences: list[Sequence]) -> None:
@@ -84,11 +94,11 @@ def _check_tree(manager: MemoryManager, nodes: list[Node]) -> None:
         assert node.order == {account: sorted(keys) for account, keys in firsts.items()}, "siblings out of order"
         assert node.tails == sum(len(child.tokens) < block_bytes for child in node.children.values())
         if node is not tree.root and len(node.tokens) < block_bytes:
-            assert len(node.blocks) == 1, "a tail has one block"
+            assert node.size == 1, "a tail has one block"
             assert len(node.tokens) >= TOKEN_BYTES, "an empty tail"
             assert not node.children, "a tail has children"
         else:
-            assert len(node.tokens) == len(node.blocks) * block_bytes, "tokens and blocks of a node differ"
+            assert len(node.tokens) == node.size * block_bytes, "tokens and blocks of a node differ"
 
 
 def _check_accounts(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
@@ -101,6 +111,45 @@ def _check_accounts(manager: MemoryManager, sequences: list[Sequence], nodes: li
         kept = sum(len(node.blocks) for node in nodes if node.account is account and node.pins == 0)
         pinned = sum(len(node.blocks) for node in nodes if node.account is account and node.pins)
         assert (account.private, account.kept, account.pinned) == (private, kept, pinned), account.scope
+        assert account.hosted == sum(len(node.host) for node in nodes if node.account is account), account.scope
         assert account.sequences == sum(s.account is account for s in sequences)
     assert sum(account.private for account in accounts) == manager.num_private
     assert sum(account.kept for account in accounts) == usage.kept
+
+
+def _check_host(manager: MemoryManager, nodes: list[Node]) -> None:
+    host = manager.host
+    usage = host.usage()
+    assert usage.total == host.num_slots, "free + kept + held is not the host pool"
+    owners = Counter(host.pool.free_blocks())
+    for node in nodes:
+        owners.update(node.host)
+    assert all(count == 1 for count in owners.values()), "a slot has two owners"
+    assert set(owners) <= set(range(host.num_slots)), "a slot does not exist"
+    assert len(owners) + host.num_lent == host.num_slots, "a slot has no owner"
+    holds: Counter[int] = Counter()
+    for parked in host.parked:
+        above = parked.node
+        assert above is not None, "a parked sequence is lost and held"
+        while above.parent is not None:
+            holds[id(above)] += 1
+            above = above.parent
+        assert above is manager.tree.root, "a parked path is cut off from the root"
+    for node in nodes:
+        assert node.holds == holds[id(node)], "a node's holds are not the parked sequences whose path goes through it"
+    assert host.num_kept == sum(len(node.host) for node in nodes if node.holds == 0), "kept slots are miscounted"
+    _check_recency(host.spares, [node for node in nodes if node.spare_copy])
+    _check_recency(host.leaves, [node for node in nodes if node.host_leaf])
+
+
+def _check_residency(manager: MemoryManager, nodes: list[Node]) -> None:
+    root, outbox = manager.tree.root, manager.outbox
+    for node in [root, *nodes]:
+        assert node.below == sum(bool(child.blocks) for child in node.children.values()), "children are miscounted"
+    for node in nodes:
+        assert node.size, "a node is nowhere"
+        assert not node.host or not node.blocks or len(node.host) == len(node.blocks), "a copy is not whole"
+        parent = node.parent
+        assert not node.blocks or parent is root or (parent and parent.blocks), "a device block hangs from the host"
+        assert node.blocks or not node.pins, "a sequence runs on blocks that are not on the device"
+        assert node.flight <= outbox.flight, "a store is in a flight to come"

@@ -6,17 +6,20 @@ sequence pins the node where its path ends.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from pageinn.memory.accounts import Account, Ledger, Usage
+from pageinn.memory.accounts import Account, HostUsage, Ledger, Usage
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.moves import Move, Outbox
+from pageinn.memory.host import Parked
+from pageinn.memory.matching import Match, Place
+from pageinn.memory.moves import Move, MoveKind, Outbox
 from pageinn.memory.node import Node
 from pageinn.memory.pool import BlockPool, NoSpaceError
 from pageinn.memory.scopes import PUBLIC, Scope
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
-from pageinn.memory.tree import Match, Place, PrefixTree
+from pageinn.memory.tree import PrefixTree
 from pageinn.memory.waste import Occupancy, occupancy
 
 
@@ -36,7 +39,7 @@ class TableEdit(NamedTuple):
 
 
 class ResetCounts(NamedTuple):
-    """Blocks that a reset freed, and blocks that running sequences still use."""
+    """Blocks that a reset freed and blocks that sequences still use, on the device and on the host together."""
 
     freed: int
     in_use: int
@@ -46,10 +49,11 @@ class Sequence:
     """A running sequence's memory. Only the manager changes it.
 
     packed: all known tokens. stored: how many of them have keys and values in place. table: its physical blocks, the
-    first `shared` of which belong to the tree, the others to the sequence alone.
+    first `shared` of which belong to the tree, the others to the sequence alone. loaded: blocks that came from the host
+    when it started.
     """
 
-    __slots__ = ("account", "leads", "node", "packed", "shared", "stored", "table")
+    __slots__ = ("account", "leads", "loaded", "node", "packed", "shared", "stored", "table")
 
     def __init__(self, account: Account, node: Node, packed: bytes) -> None:
         self.account = account
@@ -58,6 +62,7 @@ class Sequence:
         self.table: list[int] = []
         self.shared = 0
         self.stored = 0
+        self.loaded = 0
         self.leads: LeaderKey | None = None
 
     @property
@@ -75,7 +80,7 @@ class LeaderKey(NamedTuple):
 
 
 class MemoryManager:
-    """Owns the blocks of one pool. Blocks are numbers here; whoever runs the kernels owns the bytes."""
+    """Owns the blocks of a device pool and of a host pool, as numbers; whoever runs the kernels owns the bytes."""
 
     def __init__(
         self,
@@ -83,15 +88,21 @@ class MemoryManager:
         block_size: int = 16,
         prefix_cache: PrefixCache = PrefixCache.KEEP,
         eviction_policy: EvictionPolicy = EvictionPolicy.REUSE,
+        host_blocks: int = 0,
     ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size is {block_size}; a block needs at least one slot")
+        if num_blocks < 1:
+            raise ValueError(f"num_blocks is {num_blocks}; a pool needs at least one block")
+        if host_blocks and prefix_cache is PrefixCache.OFF:
+            raise ValueError(f"host_blocks is {host_blocks}; without a prefix tree nothing finds what is on the host")
         self.block_size = block_size
         self.prefix_cache = prefix_cache
         self.pool = BlockPool(num_blocks)
         self.ledger = Ledger(PUBLIC)
-        self.tree = PrefixTree(block_size, self.ledger, self.pool, eviction_policy)
         self.outbox = Outbox()
+        self.tree = PrefixTree(block_size, self.ledger, self.pool, eviction_policy, self.outbox, host_blocks)
+        self.host = self.tree.host
         self.num_private = 0
         self.evicted_blocks = 0
         self._sequences: set[Sequence] = set()
@@ -119,10 +130,15 @@ class MemoryManager:
         """The running sequence of the same scope that is about to compute the block after the match, or None."""
         account = self.ledger.find(scope)
         place = match.place
-        if account is None or place.taken < len(place.node.blocks):
+        if account is None or place.taken < place.node.size:
             return None
         following = packed[place.offset : place.offset + self.tree.block_bytes]
         return self._leaders.get(LeaderKey(place.node, account.number, following))
+
+    def in_flight(self, match: Match, scope: Scope, packed: bytes) -> bool:
+        """Whether the match would be longer in the next step, when what is being stored on the host counts."""
+        account = self.ledger.find(scope) or Account(scope, -1)
+        return self.tree.in_flight(match.place, account, packed)
 
     def shared_with(self, leader: Sequence, packed: bytes) -> int:
         """How many leading tokens, in whole blocks, a sequence has in common with a leader."""
@@ -140,7 +156,7 @@ class MemoryManager:
 
     def can_admit(self, match: Match, tokens: int, reserve: int = 0) -> bool:
         """Whether a sequence of that many tokens fits on top of its match, with `reserve` blocks left over."""
-        needed = self.blocks_for(tokens) - self._matched_blocks(match)
+        needed = self.blocks_for(tokens) - self._matched_blocks(match) + self.tree.absent_blocks(match.place)
         return needed + reserve <= self.available - self.tree.kept_on_path(match.place)
 
     def can_reserve(self, sequence: Sequence) -> bool:
@@ -168,6 +184,19 @@ class MemoryManager:
             return Usage(0, 0, 0)
         return Usage(0, account.kept, account.private + account.pinned)
 
+    def host_usage(self) -> HostUsage:
+        """Slots of the host pool by state: free + kept + held = total."""
+        return self.host.usage()
+
+    def exclusive(self, sequence: Sequence) -> int:
+        """How many device blocks its preemption would free or make evictable: its own, and those only it pins."""
+        blocks, node = len(sequence.table) - sequence.shared, sequence.node
+        while node.pins == 1:
+            blocks += len(node.blocks)
+            assert node.parent is not None
+            node = node.parent
+        return blocks
+
     # --- acts ---
 
     def admit(self, scope: Scope, packed: bytes, match: Match | None = None, *, resumed: bool = False) -> Sequence:
@@ -183,25 +212,37 @@ class MemoryManager:
             raise NoSpaceError(f"{tokens} tokens need more blocks than the {self.available} available")
         account = self.ledger.open(scope)
         account.sequences += 1
-        donor = match.partial
-        source = donor.node.blocks[donor.logical] if donor else -1
+        donor, source, kind = match.partial, -1, MoveKind.COPY
+        if donor is not None:
+            kind = MoveKind.COPY if donor.node.blocks else MoveKind.LOAD
+            source = (donor.node.blocks or donor.node.host)[donor.logical]
         node = self.tree.settle(match.place)
-        # What was matched is pinned before anything is allocated: allocating may evict.
+        # What was matched is pinned before anything is allocated: allocating may evict, and evicting fill the host.
         self.tree.pin(node)
         if not resumed:
             self.tree.count_reuse(node)
+        absent = self.tree.absent(node)
         sequence = Sequence(account, node, packed)
         sequence.shared = self._matched_blocks(match)
         sequence.stored = self.matched_tokens(match)
-        sequence.table = self._path_blocks(node)
+        if donor and kind is MoveKind.LOAD:
+            donor.node.pins += 1
+        back = self._free_up(sum(len(each.host) for each in absent))
         fresh = self._take(self.blocks_for(tokens) - sequence.shared, account)
-        sequence.table += fresh
+        if donor and kind is MoveKind.LOAD:
+            donor.node.pins -= 1
+            self.host.note(donor.node)
+        # The donor may have been evicted just now and its block be among these, even the destination itself: moves run
+        # in order and before the step writes, so, first of them, it still finds what was matched.
+        if donor and not (kind is MoveKind.COPY and source == fresh[0]):
+            self.outbox.add(kind, source, fresh[0])
+        sequence.loaded = len(back) + (kind is MoveKind.LOAD)
+        for each in absent:
+            self.host.promote(each, back[: len(each.host)])
+            del back[: len(each.host)]
+        sequence.table = self._path_blocks(node) + fresh
         self._sequences.add(sequence)
         self._lead(sequence)
-        # The donor may have been evicted just now and its block be among the fresh ones, even the destination itself:
-        # moves run before the step writes, so its slots still hold what was matched.
-        if donor and source != fresh[0]:
-            self.outbox.copy(source, fresh[0])
         return sequence
 
     def record(self, sequence: Sequence, token: int) -> None:
@@ -256,35 +297,78 @@ class MemoryManager:
         child.table = parent.table[: parent.shared]
         if child.stored % self.block_size:
             child.table += self._take(1, account)
-            self.outbox.copy(parent.table[parent.shared], child.table[-1])
+            self.outbox.add(MoveKind.COPY, parent.table[parent.shared], child.table[-1])
         self._sequences.add(child)
         self._lead(child)
         return child
 
     def release(self, sequence: Sequence) -> None:
         """End a sequence: unpin its path, keep its partly filled tail, free the rest."""
-        self._unlead(sequence)
-        self._sequences.remove(sequence)
-        account = sequence.account
-        private = sequence.table[sequence.shared :]
-        self.num_private -= len(private)
-        account.private -= len(private)
+        account, tail = sequence.account, self._tail(sequence)
         self.tree.unpin(sequence.node)
-        tail = bytes(sequence.packed[sequence.shared * self.tree.block_bytes : sequence.stored * TOKEN_BYTES])
+        private = self._leave(sequence)
         keep = self.prefix_cache is PrefixCache.KEEP and 0 < len(tail) < self.tree.block_bytes
         if keep and self.tree.keep_tail(sequence.node, account, tail, private[0]):
             private = private[1:]
         self.pool.give(private)
-        if self.prefix_cache is PrefixCache.LIVE:
-            self.tree.evict(self.tree.num_kept)
-        # Last, so that the account stays open while its tail finds a place.
-        account.sequences -= 1
+        self._close(account)
+
+    def park(self, sequence: Sequence) -> Parked | None:
+        """End a sequence that is to come back: what only it holds goes to the host, and is held there.
+
+        Its blocks on the device are free then, but for those that something else hangs below. None, and nothing is
+        changed, if the host has no room. Give the result to `unpark` once the sequence has come back, or to `discard`.
+        """
+        if self.host.num_slots == 0:
+            return None
+        shared, account = sequence.shared, sequence.account
+        tail = self._tail(sequence)
+        parked = self.host.park(sequence.node, account, tail, sequence.table[shared] if tail else -1)
+        if parked is not None:
+            self.pool.give(self._leave(sequence))
+            self._close(account)
+        return parked
+
+    def unpark(self, parked: Parked) -> None:
+        """Let go of what is held for a sequence that has come back; on the host it stays while it finds room."""
+        self.host.unpark(parked)
+        self._sweep()
+
+    def discard(self, parked: Parked) -> None:
+        """Drop what is held for a sequence that is not to come back, but for what others share."""
+        self.host.discard(parked)
+        self._sweep()
+
+    def take_host(self, count: int) -> list[int] | None:
+        """Host slots to be filled with blocks from elsewhere; None if there is no room."""
+        return self.host.lend(count)
+
+    def give_host(self, slots: list[int]) -> None:
+        """Give back slots from `take_host` that were not filled."""
+        self.host.give(slots)
+
+    def insert_host(self, scope: Scope, packed: bytes, start_block: int, slots: list[int]) -> int:
+        """Enter filled slots from `take_host` as the blocks from `start_block` on of these tokens; says how many.
+
+        The others are given back: the tree has those blocks already, or has not those before them.
+        """
+        account = self.ledger.open(scope)
+        entered = self.host.insert(account, packed, start_block, slots)
         self.ledger.close_if_idle(account)
+        return entered
+
+    def settle_moves(self, moves: list[Move], failed: Collection[int] = ()) -> None:
+        """Say that the drained moves were performed, but for the stores at these places of the list.
+
+        What a failed store was to keep on the host is forgotten.
+        """
+        self.host.settle(moves, failed)
+        if failed:
+            self._sweep()
 
     def reset(self) -> ResetCounts:
-        """Free all kept blocks."""
-        freed = self.tree.evict(self.tree.num_kept)
-        return ResetCounts(freed, self.usage().in_use)
+        """Free all kept blocks, on the device and on the host."""
+        return ResetCounts(self._drop_kept(), self.usage().in_use + self.host_usage().held)
 
     def drain_moves(self) -> list[Move]:
         """The block moves of all acts since the last call, which the next step performs in order before it writes."""
@@ -302,13 +386,47 @@ class MemoryManager:
             node = node.parent
         return [block for run in reversed(runs) for block in run]
 
-    def _take(self, count: int, account: Account) -> list[int]:
+    def _tail(self, sequence: Sequence) -> bytes:
+        """The stored tokens that are not in the tree."""
+        return bytes(sequence.packed[sequence.shared * self.tree.block_bytes : sequence.stored * TOKEN_BYTES])
+
+    def _leave(self, sequence: Sequence) -> list[int]:
+        """Take a sequence off the books; its own blocks, to be freed."""
+        self._unlead(sequence)
+        self._sequences.remove(sequence)
+        private = sequence.table[sequence.shared :]
+        self.num_private -= len(private)
+        sequence.account.private -= len(private)
+        return private
+
+    def _close(self, account: Account) -> None:
+        """After a sequence of the account has left. Not before, so that the account stays open until then."""
+        self._sweep()
+        account.sequences -= 1
+        self.ledger.close_if_idle(account)
+
+    def _sweep(self) -> None:
+        """In live mode, drop what no sequence wants any more."""
+        if self.prefix_cache is PrefixCache.LIVE:
+            self._drop_kept()
+
+    def _drop_kept(self) -> int:
+        freed = self.host.clear() + self.tree.evict(self.tree.num_kept, demote=False)
+        # What is held for a parked sequence went to the host just now; where it found no room there, the rest is free.
+        return freed + self.host.clear()
+
+    def _free_up(self, count: int) -> list[int]:
+        """Take blocks, evicting for them."""
         missing = count - self.pool.num_free
         if missing > 0:
             if missing > self.tree.num_kept:
                 raise NoSpaceError(f"{count} blocks asked for, {self.available} available")
             self.evicted_blocks += self.tree.evict(missing)
-        taken = self.pool.take(count)
+        return self.pool.take(count)
+
+    def _take(self, count: int, account: Account) -> list[int]:
+        """Take blocks for a sequence alone."""
+        taken = self._free_up(count)
         self.num_private += count
         account.private += count
         return taken

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 
 class MoveKind(StrEnum):
-    """Within the device's pool."""
+    """Within the device's pool, out of it to a host slot, or from a host slot into it."""
 
     COPY = "copy"
+    STORE = "store"
+    LOAD = "load"
 
 
 class Move(NamedTuple):
-    """Move a whole block. COPY: block to block."""
+    """Move a whole block. COPY: block to block. STORE: block to host slot. LOAD: host slot to block."""
 
     kind: MoveKind
     source: int
@@ -24,17 +26,27 @@ class Outbox:
     """The moves that the next step performs in order, before it writes anything.
 
     Whoever plans a block's way may therefore reason in sequence: what a move reads is what all earlier moves left, and
-    a block that was freed keeps its contents until a later move or the step itself writes to it.
+    a block that was freed keeps its contents until a later move or the step itself writes to it. Only a store may fail,
+    so what a store brings to the host counts from the step's commit on: until then it is in flight.
+
+    flight numbers the step whose moves are being collected, settled the last one that was committed.
     """
 
     def __init__(self) -> None:
+        self.flight = 1
+        self.settled = 0
         self._moves: list[Move] = []
 
-    def copy(self, source: int, destination: int) -> None:
-        """Copy a block to another."""
-        self._moves.append(Move(MoveKind.COPY, source, destination))
+    def add(self, kind: MoveKind, source: int, destination: int) -> None:
+        """Put one more move behind the others."""
+        self._moves.append(Move(kind, source, destination))
 
     def drain(self) -> list[Move]:
         """The moves so far, for the plan that performs them."""
+        self.flight += 1
         moves, self._moves = self._moves, []
         return moves
+
+    def settle(self) -> None:
+        """The moves that were drained have been performed."""
+        self.settled = self.flight - 1

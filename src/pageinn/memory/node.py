@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from enum import IntFlag
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account
-
-
-class Residency(IntFlag):
-    """Where a node's blocks are; a copy may be in more than one place."""
-
-    DEVICE = 1
-    HOST = 2
-    DISK = 4
 
 
 class ChildKey(NamedTuple):
@@ -30,21 +21,26 @@ class ChildKey(NamedTuple):
 class Node:
     """A run of whole blocks, or a tail: one block that is only partly filled, always a leaf.
 
-    pins counts the running sequences whose path goes through or ends here; last_used is a tick of the tree's counter;
-    hits counts the sequences that found it computed. `order` lists, per account, the children's first blocks sorted,
-    so that the best partial match is a neighbour.
+    Where it resides: `blocks` on the device, `host` in slots of the host pool; one of them may be empty, and both are
+    whole otherwise. A node on the device has only such ancestors. pins counts the running sequences whose path goes
+    through or ends here, holds the parked ones; below, the children that are on the device. last_used is a tick of the
+    tree's counter; hits counts the sequences that found it computed; flight is the step that brings the host copy.
+    `order` lists, per account, the children's first blocks sorted, so that the best partial match is a neighbour.
     """
 
     __slots__ = (
         "account",
+        "below",
         "blocks",
         "children",
+        "flight",
         "hits",
+        "holds",
+        "host",
         "last_used",
         "order",
         "parent",
         "pins",
-        "residency",
         "tails",
         "tokens",
     )
@@ -54,18 +50,36 @@ class Node:
         self.account = account
         self.tokens = tokens
         self.blocks = blocks
+        self.host: list[int] = []
         self.children: dict[ChildKey, Node] = {}
         self.order: dict[int, list[bytes]] = {}
         self.tails = 0
+        self.below = 0
         self.pins = 0
         self.hits = 0
+        self.holds = 0
         self.last_used = 0
-        self.residency = Residency.DEVICE
+        self.flight = 0
+
+    @property
+    def size(self) -> int:
+        """How many blocks long the run is, wherever they are."""
+        return len(self.blocks) or len(self.host)
 
     @property
     def evictable_leaf(self) -> bool:
-        """Whether the node is in the tree (the root is not evictable), unpinned, and has no children."""
-        return self.pins == 0 and not self.children and self.parent is not None
+        """Whether the node is in the tree (the root is not evictable), unpinned, and the last of its path on device."""
+        return self.pins == 0 and not self.below and bool(self.blocks) and self.parent is not None
+
+    @property
+    def host_leaf(self) -> bool:
+        """Whether the node is in the tree, on the host alone, wanted by no sequence, and has no children."""
+        return bool(self.host) and not (self.blocks or self.children or self.pins or self.holds) and bool(self.parent)
+
+    @property
+    def spare_copy(self) -> bool:
+        """Whether the host has a copy of what is on the device, for no parked sequence."""
+        return bool(self.host) and bool(self.blocks) and self.holds == 0 and self.parent is not None
 
     def key(self, block_bytes: int) -> ChildKey:
         """Under which key the parent holds this node."""
@@ -77,6 +91,7 @@ class Node:
         self.children[key] = child
         insort(self.order.setdefault(key.account, []), key.first)
         self.tails += len(child.tokens) < block_bytes
+        self.below += bool(child.blocks)
 
     def detach(self, child: Node, block_bytes: int) -> None:
         """Remove a child."""
@@ -87,6 +102,7 @@ class Node:
         if not firsts:
             del self.order[key.account]
         self.tails -= len(child.tokens) < block_bytes
+        self.below -= bool(child.blocks)
         child.parent = None
 
     def neighbours(self, account: int, first: bytes) -> list[bytes]:

@@ -11,8 +11,6 @@ class BlockPool:
     """Hands out block numbers. It knows which blocks are free, not who owns the others."""
 
     def __init__(self, num_blocks: int) -> None:
-        if num_blocks < 1:
-            raise ValueError(f"num_blocks is {num_blocks}; a pool needs at least one block")
         self.num_blocks = num_blocks
         # The block that was freed last is handed out first: its memory is the warmest.
         self._free = list(range(num_blocks - 1, -1, -1))

@@ -6,134 +6,35 @@ block boundaries only, real tokens compared instead of hashes, and scopes that c
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pageinn.memory.accounts import Account, Ledger
 from pageinn.memory.eviction import EvictionPolicy, EvictionQueue, ranking_of
+from pageinn.memory.host import HostTier
+from pageinn.memory.matching import Matching, Place
+from pageinn.memory.moves import Outbox
 from pageinn.memory.node import ChildKey, Node
 from pageinn.memory.pool import BlockPool
-from pageinn.memory.tokens import TOKEN_BYTES, common_blocks, common_tokens
+from pageinn.memory.tokens import TOKEN_BYTES
+
+#: Before any flight: nothing that is on the host alone counts.
+_NEVER = -1
 
 
-class Place(NamedTuple):
-    """A block boundary: after the first `taken` blocks of a node, `offset` bytes from where the match began."""
+class PrefixTree(Matching):
+    """Growing, pinning and evicting. Takes no blocks from the pool; gives back those that it drops."""
 
-    node: Node
-    taken: int
-    offset: int
-
-
-class Partial(NamedTuple):
-    """A block whose first `tokens` slots continue a match, to be copied."""
-
-    node: Node
-    logical: int
-    tokens: int
-
-
-class Match(NamedTuple):
-    """The longest known prefix: whole blocks up to `place`, then perhaps some slots of one more block."""
-
-    place: Place
-    partial: Partial | None
-
-
-class PrefixTree:
-    """Matching, growing, pinning and evicting. Takes no blocks from the pool; gives back those that it drops."""
-
-    def __init__(self, block_size: int, ledger: Ledger, pool: BlockPool, policy: EvictionPolicy) -> None:
-        self.block_size = block_size
-        self.block_bytes = block_size * TOKEN_BYTES
+    def __init__(
+        self, block_size: int, ledger: Ledger, pool: BlockPool, policy: EvictionPolicy, outbox: Outbox, host_slots: int
+    ) -> None:
+        super().__init__(block_size, ledger, outbox)
         self._ledger = ledger
-        self._public = ledger.public
         self._pool = pool
         self._queue = EvictionQueue(ranking_of(policy, pool.num_blocks), block_size)
-        self._tick = 0
-        self.root = Node(None, ledger.public, b"", [])
+        self.tick = 0
+        self.host = HostTier(self, outbox, host_slots)
         self.num_nodes = 0
-        #: Blocks in nodes without pins. A pin counts along the path, so all of them can be evicted, leaves first.
+        #: Device blocks in nodes without pins. A pin counts along the path, so all can be evicted, leaves first.
         self.num_kept = 0
         self.num_pinned = 0
-
-    # --- matching: reads only ---
-
-    def match(self, account: Account, packed: bytes) -> Match:
-        """The longest prefix of `packed` that `account` may read. Raises nothing, changes nothing."""
-        places = self._places(self.root, 0, account, packed)
-        furthest = max(place.offset for place in places)
-        best = places[0]
-        partial: Partial | None = None
-        for place in places:
-            if place.offset == furthest:
-                found = self._partial(place, account, packed)
-                if best.offset < furthest or (found and (partial is None or found.tokens > partial.tokens)):
-                    best, partial = place, found
-        return Match(best, partial)
-
-    def _places(self, node: Node, offset: int, account: Account, packed: bytes) -> list[Place]:
-        """Where a descent may end: all public, or public to some node and private below it."""
-        if account is self._public or self._public.number not in node.order:
-            return [self._descend(node, offset, account.number, packed)]
-        places = []
-        if account.number in node.order:
-            places.append(self._descend(node, offset, account.number, packed))
-        while (step := self._step(node, offset, self._public.number, packed)) is not None:
-            if step.taken < len(step.node.blocks):
-                places.append(step)
-                return places
-            node, offset = step.node, step.offset
-            if account.number in node.order:
-                places.append(self._descend(node, offset, account.number, packed))
-        places.append(Place(node, len(node.blocks), offset))
-        return places
-
-    def _step(self, node: Node, offset: int, account: int, packed: bytes) -> Place | None:
-        """Follow one edge as far as it goes; None if not one block of it matches."""
-        block_bytes = self.block_bytes
-        first = packed[offset : offset + block_bytes]
-        if len(first) < block_bytes:
-            return None
-        child = node.children.get(ChildKey(account, first))
-        if child is None:
-            return None
-        edge = child.tokens
-        if packed.startswith(edge, offset):
-            return Place(child, len(child.blocks), offset + len(edge))
-        taken = common_blocks(packed, offset, edge, 0, block_bytes)
-        return Place(child, taken, offset + taken * block_bytes)
-
-    def _descend(self, node: Node, offset: int, account: int, packed: bytes) -> Place:
-        """Follow one account's edges to the end of the match: `_step` in a loop, unrolled because prompts are deep."""
-        block_bytes = self.block_bytes
-        last = len(packed) - block_bytes
-        while offset <= last:
-            child = node.children.get(ChildKey(account, packed[offset : offset + block_bytes]))
-            if child is None:
-                break
-            edge = child.tokens
-            if not packed.startswith(edge, offset):
-                taken = common_blocks(packed, offset, edge, 0, block_bytes)
-                return Place(child, taken, offset + taken * block_bytes)
-            node = child
-            offset += len(edge)
-        return Place(node, len(node.blocks), offset)
-
-    def _partial(self, place: Place, account: Account, packed: bytes) -> Partial | None:
-        rest = packed[place.offset : place.offset + self.block_bytes]
-        if not rest:
-            return None
-        node, taken = place.node, place.taken
-        if taken < len(node.blocks):
-            edge = node.tokens[taken * self.block_bytes : (taken + 1) * self.block_bytes]
-            shared = common_tokens(edge, rest)
-            return Partial(node, taken, shared) if shared else None
-        best: Partial | None = None
-        for number in {account.number: None, self._public.number: None}:
-            for first in node.neighbours(number, rest):
-                shared = common_tokens(first, rest)
-                if shared and (best is None or shared > best.tokens):
-                    best = Partial(node.children[ChildKey(number, first)], 0, shared)
-        return best
 
     # --- pinning ---
 
@@ -156,27 +57,43 @@ class PrefixTree:
 
     def unpin(self, node: Node) -> None:
         """Count one sequence less on the path to `node`, which is thereby the most recently used."""
-        self._tick += 1
+        self.tick += 1
         while node is not self.root:
             node.pins -= 1
-            node.last_used = self._tick
+            node.last_used = self.tick
             if node.pins == 0:
                 self._set_kept(node, len(node.blocks))
-                if not node.children:
+                if not node.below:
                     self._queue.push(node)
+            if node.host:
+                self.host.note(node)
             assert node.parent is not None
             node = node.parent
 
     def kept_on_path(self, place: Place) -> int:
         """Kept blocks that pinning the path to `place` would take out of reach of eviction."""
         node, kept = place.node, 0
-        if node.pins == 0 and node is not self.root:
+        if node.pins == 0 and node.blocks:
             kept = place.taken - len(node.blocks)
         while node is not self.root and node.pins == 0:
             kept += len(node.blocks)
             assert node.parent is not None
             node = node.parent
         return kept
+
+    def absent_blocks(self, place: Place) -> int:
+        """How many blocks on the path to `place` are not on the device."""
+        absent = self.absent(place.node)
+        return sum(len(node.host) for node in absent) - (place.node.size - place.taken if absent else 0)
+
+    def absent(self, node: Node) -> list[Node]:
+        """The nodes on the path to `node` that are not on the device, from the top down."""
+        nodes = []
+        while not node.blocks and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        nodes.reverse()
+        return nodes
 
     def _set_kept(self, node: Node, blocks: int) -> None:
         self.num_kept += blocks
@@ -189,55 +106,83 @@ class PrefixTree:
     def settle(self, place: Place) -> Node:
         """The node that ends exactly at `place`; splits an edge if need be, the lower part staying the same object."""
         node, taken, _ = place
-        if taken == len(node.blocks):
+        if taken == node.size:
             return node
         parent = node.parent
         assert parent is not None
         cut = taken * self.block_bytes
         upper = Node(parent, node.account, node.tokens[:cut], node.blocks[:taken])
-        upper.pins, upper.last_used, upper.residency = node.pins, node.last_used, node.residency
+        upper.host, node.host = node.host[:taken], node.host[taken:]
+        upper.pins, upper.holds, upper.last_used, upper.flight = node.pins, node.holds, node.last_used, node.flight
         upper.hits = node.hits
         # It begins with the same block, so it takes the node's place among the siblings.
         parent.children[node.key(self.block_bytes)] = upper
         node.tokens, node.blocks, node.parent = node.tokens[cut:], node.blocks[taken:], upper
         upper.attach(node, self.block_bytes)
         self.num_nodes += 1
+        if upper.host:
+            self.host.note(upper)
         return upper
 
     def extend(self, node: Node, account: Account, tokens: bytes, blocks: list[int]) -> tuple[Node, list[int]]:
         """Enter computed whole blocks below `node`, which the caller has pinned; its pin moves to the returned node.
 
         tokens: packed, len(blocks) whole blocks. Returns the new end of the path and the blocks that now hold the
-        tokens: the tree's own where it had them already. The caller keeps those of its blocks that are not among them.
+        tokens: the tree's own where it had them on the device already. The caller keeps those of its blocks that are
+        not among them.
         """
-        places = self._places(node, 0, account, tokens)
+        # A node of its own that is on the host alone takes over its blocks; a public one does not: a block that others
+        # will read is not to come from one tenant's computation.
+        places = self._places(node, 0, account, tokens, self._outbox.flight, _NEVER)
         place = max(places, key=lambda place: place.offset)
         known: list[int] = []
         if place.offset:
             end = self.settle(place)
             self.pin(end, above=node)
-            above: Node | None = end
-            while above is not node:
-                assert above is not None
-                known[:0] = above.blocks
-                above = above.parent
+            path = self._between(node, end)
+            for known_node in path:
+                if not known_node.blocks:
+                    self.arrive(known_node, blocks[len(known) : len(known) + known_node.size])
+                known += known_node.blocks
             node = end
         fresh, rest = blocks[len(known) :], tokens[place.offset :]
         if not fresh:
             return node, known
         self._drop_tails(node, account, rest[: self.block_bytes])
-        if node.account is account and node.pins == 1 and not node.children and node is not self.root:
+        # In place only where nobody else's path ends at the node, and no copy of it would be left behind.
+        grows = node.account is account and node.pins == 1 and node.holds == 0 and node is not self.root
+        if grows and not node.children and not node.host:
             node.tokens += rest
             node.blocks.extend(fresh)
         else:
-            child = Node(node, account, rest, list(fresh))
-            child.pins = 1
-            node.attach(child, self.block_bytes)
-            self.num_nodes += 1
-            node = child
+            node = self.hang(node, account, rest, list(fresh))
+            node.pins = 1
         self.num_pinned += len(fresh)
         account.pinned += len(fresh)
         return node, known + fresh
+
+    def hang(self, parent: Node, account: Account, tokens: bytes, blocks: list[int]) -> Node:
+        """Enter a node below another one, used just now; its blocks are not counted yet."""
+        node = Node(parent, account, tokens, blocks)
+        node.last_used = self.tick
+        parent.attach(node, self.block_bytes)
+        self.num_nodes += 1
+        return node
+
+    def furthest(self, account: Account, packed: bytes) -> Place:
+        """Where the known whole blocks of a prompt end, those included that are still on their way to the host."""
+        flight = self._outbox.flight
+        return max(self._places(self.root, 0, account, packed, flight, flight), key=lambda place: place.offset)
+
+    def _between(self, above: Node, end: Node) -> list[Node]:
+        """The nodes from below `above` to `end`, from the top down."""
+        path = []
+        while end is not above:
+            path.append(end)
+            assert end.parent is not None
+            end = end.parent
+        path.reverse()
+        return path
 
     def keep_tail(self, node: Node, account: Account, tokens: bytes, block: int) -> bool:
         """Keep a partly filled block below `node`, which was used just now.
@@ -247,67 +192,123 @@ class PrefixTree:
         for number in {account.number: None, self._public.number: None}:
             firsts = node.neighbours(number, tokens)
             if firsts and firsts[-1].startswith(tokens):
-                self._touch(self.settle(Place(node.children[ChildKey(number, firsts[-1])], 1, 0)))
-                return False
+                covering = self.settle(Place(node.children[ChildKey(number, firsts[-1])], 1, 0))
+                self.touch(covering)
+                if covering.blocks or covering.tokens != tokens or covering.account is not account:
+                    return False
+                self.arrive(covering, [block])
+                return True
         self._drop_tails(node, account, tokens)
-        tail = Node(node, account, tokens, [block])
-        tail.last_used = self._tick
-        node.attach(tail, self.block_bytes)
-        self.num_nodes += 1
+        tail = self.hang(node, account, tokens, [block])
         self.num_kept += 1
         account.kept += 1
         self._queue.push(tail)
         return True
 
-    def _touch(self, node: Node) -> None:
+    def touch_path(self, node: Node) -> None:
+        """Make all nodes on a path the most recently used."""
+        self.tick += 1
+        while node.parent is not None:
+            self.touch(node)
+            node = node.parent
+
+    def touch(self, node: Node) -> None:
         """Make a node as recently used as the newest."""
-        node.last_used = self._tick
+        node.last_used = self.tick
         if node.evictable_leaf:
             self._queue.push(node)
+        self.host.note(node)
 
     def _drop_tails(self, node: Node, account: Account, covering: bytes) -> None:
-        """Drop the account's unpinned tails that `covering` begins with."""
+        """Drop the account's tails that no sequence wants and that `covering` begins with."""
         if not node.tails:
             return
         for length in range(TOKEN_BYTES, min(len(covering), self.block_bytes), TOKEN_BYTES):
             tail = node.children.get(ChildKey(account.number, covering[:length]))
-            if tail is not None and tail.pins == 0:
-                self._pool.give(tail.blocks)
-                self._remove(tail)
+            if tail is not None and tail.pins == 0 and tail.holds == 0:
+                self.remove(tail)
 
-    # --- evicting ---
+    # --- arriving on the device, and leaving it ---
 
-    def evict(self, count: int) -> int:
+    def arrive(self, node: Node, blocks: list[int]) -> None:
+        """Let a node that is on the host alone be on the device too, in these blocks."""
+        node.blocks = blocks
+        assert node.parent is not None
+        node.parent.below += 1
+        if node.pins:
+            self.num_pinned += len(blocks)
+            node.account.pinned += len(blocks)
+        else:
+            self.num_kept += len(blocks)
+            node.account.kept += len(blocks)
+            if not node.below:
+                self._queue.push(node)
+        self.host.note(node)
+
+    def evict(self, count: int, demote: bool = True) -> int:
         """Free up to `count` kept blocks, each the tail of the unpinned leaf that ranks lowest; says how many.
 
+        demote: let what finds room in the host pool be kept there; what a parked sequence wants is, whatever it says.
         O(log n) a block: a leaf gives its tail blocks together, and the queue is asked once a leaf.
         """
         evicted = 0
         while evicted < count and (leaf := self._queue.peek()) is not None:
             number = min(count - evicted, len(leaf.blocks))
             evicted += number
-            self._queue.ranking.evicted(leaf, self._tick)
-            self._pool.give(leaf.blocks[-number:])
-            if number == len(leaf.blocks):
-                self._remove(leaf)
+            self._queue.ranking.evicted(leaf, self.tick)
+            if self.host.num_slots:
+                self.host.demote(leaf, number, demote)
             else:
-                self.num_kept -= number
-                leaf.account.kept -= number
-                del leaf.blocks[-number:]
-                leaf.tokens = leaf.tokens[: -number * self.block_bytes]
+                self.shorten(leaf, number)
         return evicted
 
-    def _remove(self, leaf: Node) -> None:
+    def leave(self, leaf: Node) -> None:
+        """Let an unpinned leaf that is on the host be there alone."""
+        parent = leaf.parent
+        assert parent is not None
+        self._queue.discard(leaf)
+        self._pool.give(leaf.blocks)
+        self._count_out(leaf, len(leaf.blocks))
+        leaf.blocks = []
+        parent.below -= 1
+        self.host.note(leaf)
+        if parent.evictable_leaf:
+            self._queue.push(parent)
+
+    def shorten(self, leaf: Node, number: int) -> None:
+        """Drop the last `number` blocks of an unpinned leaf, wherever they are."""
+        if number == leaf.size:
+            self.remove(leaf)
+            return
+        if leaf.blocks:
+            self._pool.give(leaf.blocks[-number:])
+            del leaf.blocks[-number:]
+            self._count_out(leaf, number)
+        if leaf.host:
+            self.host.release(leaf, number)
+        leaf.tokens = leaf.tokens[: -number * self.block_bytes]
+
+    def remove(self, leaf: Node) -> None:
+        """Drop an unpinned node without children, wherever it is."""
         parent = leaf.parent
         assert parent is not None
         self._queue.discard(leaf)
         parent.detach(leaf, self.block_bytes)
         self.num_nodes -= 1
-        self.num_kept -= len(leaf.blocks)
-        leaf.account.kept -= len(leaf.blocks)
+        if leaf.blocks:
+            self._pool.give(leaf.blocks)
+            self._count_out(leaf, len(leaf.blocks))
+        if leaf.host:
+            self.host.release(leaf, len(leaf.host))
         self._ledger.close_if_idle(leaf.account)
         if parent.evictable_leaf:
             self._queue.push(parent)
+        if parent.host_leaf:
+            self.host.note(parent)
+
+    def _count_out(self, leaf: Node, number: int) -> None:
+        self.num_kept -= number
+        leaf.account.kept -= number
 
     def nodes(self) -> list[Node]:
         """All nodes but the root; walks the tree, for checks and views."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pageinn.memory.host import Parked
 from pageinn.memory.manager import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.plan import Request
@@ -12,7 +13,8 @@ class Choice:
 
     known: the packed tokens to start from, the generated ones included after a preemption. follows: the choice that
     computes what this one waits for, until that has stored `until` tokens. forks: the first of a request's choices,
-    which the others fork from. reached: the most tokens this choice ever had stored.
+    which the others fork from. reached: the most tokens this choice ever had stored. parked: what is held for it on the
+    host, after a preemption by swap.
     """
 
     __slots__ = (
@@ -24,6 +26,7 @@ class Choice:
         "index",
         "known",
         "overtaken",
+        "parked",
         "reached",
         "request",
         "seat",
@@ -42,6 +45,7 @@ class Choice:
         self.reached = 0
         self.started = False
         self.sequence: Sequence | None = None
+        self.parked: Parked | None = None
         self.seat = -1
         self.forks: Choice | None = None
         self.follows: Choice | None = None

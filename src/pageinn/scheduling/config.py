@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 class ConfigError(ValueError):
     """Settings that contradict each other or the model; the message names the flag and the way out."""
+
+
+class Preemption(StrEnum):
+    """What happens to what a preempted sequence has computed: it is given up, or swapped out where there is room."""
+
+    RECOMPUTE = "recompute"
+    SWAP = "swap"
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int = 256
     max_model_len: int = 8192
     max_overtakes: int = 16
+    preempt_by: Preemption = Preemption.SWAP
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):

@@ -126,7 +126,8 @@ class Counters:
 
     Queries and hits count a request's prompt once. computed_prompt_tokens counts what every choice computed of it (a
     fork: the last token), recomputed_tokens what a preemption made a choice compute again. bypassed is the part of the
-    queries whose requests do not read the cache.
+    queries whose requests do not read the cache. swaps: the preemptions whose blocks went to the host; the blocks that
+    went out with them, and those that came back in when they started again.
     """
 
     queries: int = 0
@@ -136,3 +137,6 @@ class Counters:
     computed_prompt_tokens: int = 0
     recomputed_tokens: int = 0
     preemptions: int = 0
+    swaps: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0

@@ -7,12 +7,12 @@ step (Sarathi-Serve, Agrawal et al., 2024, arXiv:2403.02310), then prefills in o
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pageinn.memory.manager import MemoryManager, Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.choice import Choice
-from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.config import Preemption, SchedulerConfig
 from pageinn.scheduling.plan import (
     Abort,
     Arrive,
@@ -109,8 +109,13 @@ class Scheduler:
         self._vacated, self._edits = [], []
         return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended)
 
-    def commit(self, plan: Plan, sampled: Mapping[int, int]) -> list[Outcome]:
-        """Take in what a step computed. sampled: the token of each seat whose work asked for one."""
+    def commit(self, plan: Plan, sampled: Mapping[int, int], failed_moves: Collection[int] = ()) -> list[Outcome]:
+        """Take in what a step computed. sampled: the token of each seat whose work asked for one.
+
+        failed_moves: the stores that could not be performed, by their place in plan.moves. What they were to keep on
+        the host is computed again when it is wanted.
+        """
+        self.memory.settle_moves(plan.moves, failed_moves)
         outcomes = []
         by_seat = {choice.seat: choice for choice in self._running}
         for work in plan.work:
@@ -164,10 +169,21 @@ class Scheduler:
                     self._edits.append(SeatEdit(choice.seat, edit))
 
     def _preempt(self, choice: Choice) -> None:
-        """Recompute later: an unpin. What was computed stays in the tree until it is evicted."""
-        assert choice.sequence is not None
+        """Put a choice back in the queue, its blocks on the host or, for want of room there, to be computed again.
+
+        To recompute is an unpin: what was computed stays in the tree until it is evicted.
+        """
+        sequence = choice.sequence
+        assert sequence is not None
         self.counters.preemptions += 1
-        choice.known = bytes(choice.sequence.packed)
+        choice.known = bytes(sequence.packed)
+        if self.config.preempt_by is Preemption.SWAP and choice.reads_cache:
+            choice.parked = self.memory.park(sequence)
+        if choice.parked is None:
+            self.memory.release(sequence)
+        else:
+            self.counters.swaps += 1
+            self.counters.swapped_out_blocks += choice.parked.stored
         self._leave_seat(choice)
         insort(self._waiting, choice, key=lambda waiting: waiting.arrival)
 
@@ -238,10 +254,16 @@ class Scheduler:
                 choice.follows = self._by_sequence[leader]
                 choice.until = self.memory.shared_with(leader, choice.known)
                 return None
+            if reads and self.memory.in_flight(match, choice.request.scope, choice.known):
+                return None
             if not self.memory.can_admit(match, len(choice.known) // TOKEN_BYTES, reserve):
                 return None
             sequence = self.memory.admit(choice.request.scope, choice.known, match, resumed=choice.started)
         choice.sequence, choice.follows, choice.forks = sequence, None, None
+        if choice.parked is not None:
+            self.memory.unpark(choice.parked)
+            self.counters.swapped_in_blocks += sequence.loaded
+            choice.parked = None
         self._count_query(choice)
         self._waiting.remove(choice)
         insort(self._running, choice, key=lambda running: running.arrival)
@@ -310,7 +332,10 @@ class Scheduler:
     def _end(self, choice: Choice) -> None:
         if choice.sequence is None:
             self._waiting.remove(choice)
+            if choice.parked is not None:
+                self.memory.discard(choice.parked)
         else:
+            self.memory.release(choice.sequence)
             self._leave_seat(choice)
         choices = self._by_request[choice.request.request_id]
         choices.remove(choice)
@@ -323,7 +348,6 @@ class Scheduler:
 
     def _leave_seat(self, choice: Choice) -> None:
         assert choice.sequence is not None
-        self.memory.release(choice.sequence)
         del self._by_sequence[choice.sequence]
         choice.sequence = None
         self._running.remove(choice)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.matching import Match
 from pageinn.memory.scopes import Scope
 from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.memory.tree import Match
 
 
 class WholeBlocks(MemoryManager):
