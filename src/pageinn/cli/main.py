@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
+from pageinn.cli.checkup_flags import add_checkup
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
 from pageinn.cli.drift_flags import add_drift
 from pageinn.cli.explain_flags import add_diff, add_explain
@@ -61,6 +62,7 @@ _COMMANDS = {
     "diff": "diff:diff_command",
     "drift": "drift:drift_command",
     "watch": "watch:watch_command",
+    "checkup": "checkup:checkup_command",
 }
 
 
@@ -104,6 +106,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     add_diff(commands)
     add_drift(commands)
     add_watch(commands)
+    add_checkup(commands)
     return parser
 
 

@@ -32,7 +32,7 @@ def watch_command(args: Namespace) -> int:
         print("pageinn: name the server to watch, for example http://127.0.0.1:8000", file=sys.stderr)
         return 2
     try:
-        with httpx.Client(headers=_headers(), timeout=TIMEOUT, follow_redirects=True) as client:
+        with httpx.Client(headers=headers(), timeout=TIMEOUT, follow_redirects=True) as client:
             if args.emit is not None:
                 return _emit(args, client)
             return _once(args, client) if args.once else _live(args, client)
@@ -41,7 +41,8 @@ def watch_command(args: Namespace) -> int:
         return 1
 
 
-def _headers() -> dict[str, str]:
+def headers() -> dict[str, str]:
+    """The key of the environment, if there is one."""
     key = os.environ.get(KEY_VARIABLE)
     return {"authorization": f"Bearer {key}"} if key else {}
 
