@@ -151,3 +151,29 @@ def test_the_plot_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     code, _, _ = run(capsys, "llama-3-8b", "h100", "--plot", str(tmp_path / "plan.png"))
     assert code == 0
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+MOONCAKE = Path(__file__).parents[1] / "data" / "mooncake" / "conversation_200.jsonl"
+
+
+def test_lengths_from_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    """Prompt and answer of the trace's own figures, those beyond the limit left out."""
+    rows = [json.loads(line) for line in MOONCAKE.read_text().splitlines()]
+    lengths = [row["input_length"] + row["output_length"] for row in rows]
+    within = [length for length in lengths if length <= 32768]
+    args = ("llama-3.1-8b", "h100", "--max-model-len", "32768", "--trace", str(MOONCAKE), "--json")
+    code, out, _ = run(capsys, *args)
+    got = json.loads(out)
+    assert code == 0
+    assert got["lengths"]["mean"] == pytest.approx(sum(within) / len(within))
+    assert f"{len(lengths) - len(within)} beyond the limit left out" in got["lengths"]["source"]
+    cache, blocks = got["figures"]["cache"]["value"], [-(-length // 16) * 16 for length in within]
+    row = next(row for row in got["users"] if row["key"] == "paged_in_blocks")
+    assert row["users"] == int(cache // (131_072 * sum(blocks) / len(blocks)))
+
+
+def test_a_trace_without_a_request_that_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, "llama-3.1-8b", "h100", "--max-model-len", "16", "--trace", str(MOONCAKE))
+    assert (code, "no request of at most 16 tokens; raise --max-model-len" in err) == (1, True)
+    code, _, err = run(capsys, "llama-3.1-8b", "h100", "--trace", str(tmp_path / "none"))
+    assert (code, err.count("\n")) == (1, 1)

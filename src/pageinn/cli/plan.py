@@ -8,11 +8,15 @@ from argparse import Namespace
 
 from pageinn.catalogue.accelerators import find_accelerator
 from pageinn.catalogue.errors import CatalogueError
+from pageinn.model.config import ModelError
 from pageinn.plan import lengths
 from pageinn.plan.figures import PlanError
 from pageinn.plan.inputs import DISK, Inputs, Measured
 from pageinn.plan.local import Model, find
 from pageinn.plan.report import as_json, as_text, catalogue_text, explain, plan
+from pageinn.text.template import TemplateError
+from pageinn.text.tokenizer import TokenizerError
+from pageinn.traffic.report import ReadError
 
 #: The limit where nobody names one and the model could do more.
 _LIMIT = 8192
@@ -37,7 +41,7 @@ def plan_command(args: Namespace) -> int:
             print(json.dumps(as_json(report), indent=2))
         else:
             print(as_text(report) if args.explain is None else explain(report, args.explain or None))
-    except (PlanError, CatalogueError) as error:
+    except (PlanError, CatalogueError, ReadError, ModelError, TokenizerError, TemplateError) as error:
         print(f"pageinn: {error}", file=sys.stderr)
         return 1
     return 0
@@ -81,6 +85,11 @@ def _seconds(milliseconds: float | None) -> float | None:
 def _lengths(args: Namespace, limit: int) -> lengths.Lengths:
     if args.lengths is not None:
         return lengths.of_text(args.lengths)
+    if args.trace is not None:
+        from pageinn.plan.trace import of_trace
+        from pageinn.traffic import open_renderer
+
+        return of_trace(args.trace, limit, open_renderer(args.tokenizer))
     if args.percentiles is not None:
         return lengths.of_percentiles(args.percentiles, limit)
     if args.mean is not None:

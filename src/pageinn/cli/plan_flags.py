@@ -52,7 +52,16 @@ def _add_traffic(plan: argparse.ArgumentParser) -> None:
     lengths = group.add_mutually_exclusive_group()
     lengths.add_argument("--mean", type=above_zero, metavar="N", help="mean length, prompt and answer, in tokens")
     lengths.add_argument("--lengths", metavar="N,N,...|FILE", help="a sample of lengths; FILE has one per line")
+    lengths.add_argument(
+        "--trace",
+        nargs="+",
+        metavar="LOG",
+        help="a log or trace as pageinn measure takes it; texts are counted by the tokenizer of --tokenizer",
+    )
     lengths.add_argument("--percentiles", metavar="pX=N,...", help="for example p50=800,p90=3000,p99=7000")
+    group.add_argument(
+        "--tokenizer", metavar="MODEL", help="with --trace: a GGUF or folder (default: words and signs are counted)"
+    )
     group.add_argument(
         "--shared-prefix", type=positive, default=0, metavar="N", help="first tokens that all prompts share"
     )
