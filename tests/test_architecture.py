@@ -29,6 +29,7 @@ FLOORS = {
     "plan": 4,
     "watch": 4,
     "simulate": 4,
+    "stack": 4,
     "cli": 5,
     "server": 5,
 }
@@ -39,6 +40,8 @@ ALLOWED_ON_ONE_FLOOR = {
     ("model", "store"): "the decoder hands the store's arrays to those operations",
     ("store", "kernels"): "the store's dtypes are those of the kernel contract",
     ("traffic", "model"): "prompts are rendered with the template and the tokenizer of a model's files",
+    ("stack", "engine"): "the levers are measured on the live engine",
+    ("stack", "plan"): "beside what was measured stands what the planner says",
     ("cli", "server"): "the command line starts the server",
 }
 

@@ -21,6 +21,7 @@ from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.simulate_flags import add_simulate
 from pageinn.cli.sizes import parse_size
+from pageinn.cli.stack_flags import add_stack
 from pageinn.cli.watch_flags import add_watch
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ _COMMANDS = {
     "drift": "drift:drift_command",
     "watch": "watch:watch_command",
     "checkup": "checkup:checkup_command",
+    "stack": "stack:stack_command",
 }
 
 
@@ -107,6 +109,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     add_drift(commands)
     add_watch(commands)
     add_checkup(commands)
+    add_stack(commands)
     return parser
 
 
