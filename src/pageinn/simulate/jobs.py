@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pageinn.memory.scopes import DEFAULT, Scope
@@ -48,6 +49,12 @@ def job(
     """A job whose request does not give away how long its answer gets."""
     request = Request(str(number), prompt, scope, max_tokens, eos_ids=frozenset([END]))
     return Job(time, request, output, answer, session)
+
+
+def told(one: Job) -> Job:
+    """The same job, but that the request says how long its answer gets."""
+    length = min(one.output, one.request.max_tokens)
+    return one._replace(request=replace(one.request, max_tokens=length, eos_ids=frozenset(), ignore_eos=True))
 
 
 class BlockTokens:
