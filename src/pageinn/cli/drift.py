@@ -6,10 +6,12 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
+from pageinn.drift.calibrate import Extremes, scales_from
 from pageinn.drift.forced import CHUNK, Chunk, Contender, compare, joined
 from pageinn.drift.free import Answer, Parting, answers, blocks_for, calls_in, parting
 from pageinn.drift.plot import draw
@@ -21,16 +23,18 @@ from pageinn.engine.config import STORE_DTYPE_ALIASES, require_store_dtype
 from pageinn.engine.default_model import default_model
 from pageinn.kernels.backend import I32
 from pageinn.kernels.cpu import CpuBackend
+from pageinn.kernels.slots import STORE_DTYPES, Scales
 from pageinn.model.checkpoint import Checkpoint
 from pageinn.model.config import ModelError
 from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint
 from pageinn.scheduling.config import ConfigError
-from pageinn.store.kv_store import KVStore, StoreTooLargeError, bytes_per_block
+from pageinn.store.kv_store import HeadScales, KVStore, StoreTooLargeError, bytes_per_block
+from pageinn.store.scales import Calibration, ScalesError, read_scales, write_scales
 from pageinn.text.template import ChatTemplate, TemplateError
 from pageinn.text.tokenizer import Tokenizer, TokenizerError
 
-_ERRORS = (ConfigError, CorpusError, ModelError, StoreTooLargeError, TemplateError, TokenizerError)
+_ERRORS = (ConfigError, CorpusError, ModelError, ScalesError, StoreTooLargeError, TemplateError, TokenizerError)
 _BLOCK = 16
 _LONGEST = 8192
 #: Status of a run whose verdict is as bad as --fail-on names.
@@ -47,7 +51,7 @@ def drift_command(args: Namespace) -> int:
 
 
 class _Setup(NamedTuple):
-    """What is compared, on what."""
+    """What is compared, on what. scales: of fp8 caches."""
 
     checkpoint: Checkpoint
     tokenizer: Tokenizer
@@ -57,10 +61,13 @@ class _Setup(NamedTuple):
     texts: list[I32]
     prompts: list[list[int]]
     threads: int
+    scales: HeadScales | None
 
 
 def _drift(args: Namespace) -> int:
     setup = _set_up(args)
+    if args.calibrate is not None:
+        return _calibrate(setup, args.calibrate)
     chunks: list[Chunk] = []
     written: dict[str, list[Answer]] = {}
     interrupted = False
@@ -100,6 +107,7 @@ def _set_up(args: Namespace) -> _Setup:
         for line in found.skipped:
             print(f"pageinn: left out: {line}", file=sys.stderr)
         prompts = found.tokens
+    scales = _scales(args, checkpoint)
     with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -108,7 +116,32 @@ def _set_up(args: Namespace) -> _Setup:
 
         model = Decoder.load(checkpoint, backend, args.quantization, progress, max_tokens=CHUNK)
     dtypes = list(dict.fromkeys(names[1:]))
-    return _Setup(checkpoint, tokenizer, model, names[0], dtypes, texts, prompts, backend.threads)
+    return _Setup(checkpoint, tokenizer, model, names[0], dtypes, texts, prompts, backend.threads, scales)
+
+
+def _scales(args: Namespace, checkpoint: Checkpoint) -> HeadScales | None:
+    if args.kv_cache_scales is None:
+        return None
+    shape = checkpoint.config
+    calibration = read_scales(args.kv_cache_scales, checkpoint.fingerprint(), shape.num_layers, shape.num_kv_heads)
+    print(f"pageinn: fp8 scales by head from {calibration.tokens:,} tokens", file=sys.stderr)
+    return calibration.scales
+
+
+def _calibrate(setup: _Setup, path: Path) -> int:
+    blocks = -(-max(map(len, setup.texts)) // _BLOCK)
+    extremes = Extremes(Contender("float32", setup.model, _store(setup, "float32", blocks)))
+    with tqdm(desc="Reading", total=sum(map(len, setup.texts)), unit="token", leave=False, disable=None) as bar:
+        for count in extremes.read(setup.texts):
+            bar.update(count)
+    scales = scales_from(extremes)
+    write_scales(path, Calibration(scales, extremes.tokens, setup.checkpoint.fingerprint()))
+    layers, heads = extremes.keys.shape
+    print(
+        f"scales of {layers} layers of {heads} heads from {extremes.tokens:,} tokens, in {path}\n"
+        f"largest key {extremes.keys.max():.4g}, largest value {extremes.values.max():.4g}; fp8_e4m3 goes to 448"
+    )
+    return 0
 
 
 def _run_forced(setup: _Setup, chunks: list[Chunk]) -> None:
@@ -147,6 +180,7 @@ def _store(setup: _Setup, dtype: str, blocks: int) -> KVStore:
         head_dim=shape.head_dim,
         block_size=_BLOCK,
         dtype=dtype,
+        scales=setup.scales if STORE_DTYPES[dtype].scales is Scales.HEAD else None,
     )
 
 

@@ -40,6 +40,15 @@ def add_drift(commands: Commands) -> None:
         "--quantization", choices=["int8", "none"], default="int8", help="weights: int8 (default), or none for float32"
     )
     drift.add_argument("--threads", type=positive, metavar="N", help="compute threads (default: one per core)")
+    drift.add_argument(
+        "--kv-cache-scales", type=Path, metavar="FILE", help="scales of the fp8 caches by head (default: 1)"
+    )
+    drift.add_argument(
+        "--calibrate",
+        type=Path,
+        metavar="FILE",
+        help="compare nothing: write scales for --kv-cache-scales, from the largest keys and values along the texts",
+    )
     texts = drift.add_argument_group("texts")
     texts.add_argument(
         "--corpus",

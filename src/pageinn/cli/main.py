@@ -213,6 +213,12 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         help="what keys and values are stored as (default: auto, which is bfloat16); fp8 is fp8_e4m3",
     )
     group.add_argument(
+        "--kv-cache-scales",
+        type=Path,
+        metavar="FILE",
+        help="scales of an fp8 cache by head, as `pageinn drift --calibrate` writes them (default: 1)",
+    )
+    group.add_argument(
         "--kv-cache-memory-bytes",
         type=parse_size,
         metavar="SIZE",

@@ -56,14 +56,12 @@ def compare(
     with ThreadPoolExecutor(threads) as workers:
         for number, tokens in enumerate(texts):
             # The last token has no successor to predict.
-            for start in range(0, len(tokens) - 1, CHUNK):
-                end = min(start + CHUNK, len(tokens) - 1)
-                batch = _batch(tokens, start, end, reference.store.block_size)
-                expected = reference.model.forward(batch, reference.store).copy()
+            for start, end in starts(len(tokens) - 1):
+                expected = forward_chunk(reference, tokens, start, end).copy()
                 found, saturated = {}, {}
                 for each in contenders:
                     before = each.model.backend.saturated_values
-                    logits: F32 = each.model.forward(batch, each.store)
+                    logits = forward_chunk(each, tokens, start, end)
                     saturated[each.name] = each.model.backend.saturated_values - before
                     found[each.name] = distances(expected, logits, tokens[start + 1 : end + 1], workers)
                 yield Chunk(number, start, found, saturated)
@@ -83,15 +81,22 @@ def joined(chunks: Sequence[Chunk], name: str) -> Trace:
     )
 
 
-def _batch(tokens: I32, start: int, end: int, block_size: int) -> Batch:
-    """The tokens [start, end) in consecutive blocks, with the logits of every row."""
+def starts(tokens: int) -> Iterator[tuple[int, int]]:
+    """Where chunks of so many tokens begin and end."""
+    for start in range(0, tokens, CHUNK):
+        yield start, min(start + CHUNK, tokens)
+
+
+def forward_chunk(contender: Contender, tokens: I32, start: int, end: int) -> F32:
+    """Compute the tokens [start, end) of a text in consecutive blocks; the logits of every row, until the next call."""
     positions = np.arange(start, end, dtype=np.int32)
-    return Batch(
+    batch = Batch(
         token_ids=tokens[start:end],
         positions=positions,
         slots=positions.astype(np.int64),
-        tables=np.arange(-(-end // block_size), dtype=np.int32)[None],
+        tables=np.arange(-(-end // contender.store.block_size), dtype=np.int32)[None],
         query_starts=np.array([0, len(positions)], np.int32),
         context_lens=np.array([end], np.int32),
         logits_rows=np.arange(len(positions), dtype=np.int32),
     )
+    return contender.model.forward(batch, contender.store)

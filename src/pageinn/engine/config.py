@@ -24,12 +24,14 @@ class EngineConfig:
     """What to serve and within which limits.
 
     model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
+    kv_cache_scales: for an fp8 cache, a file that `pageinn drift --calibrate` wrote; None is a scale of 1.
     threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real randomness.
     """
 
     model: Path | None = None
     quantization: str = "int8"
     kv_cache_dtype: str = "auto"
+    kv_cache_scales: Path | None = None
     kv_cache_memory_bytes: int = DEFAULT_CACHE_BYTES
     block_size: int = 16
     max_num_seqs: int = DEFAULT_SEQS

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pageinn.engine.cache_scales import declared_scales
 from pageinn.engine.config import EngineConfig, model_length, require_store_dtype
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
@@ -58,6 +59,7 @@ class Engine:
         require_store_dtype(config.store_dtype, backend.store_dtypes, backend.name)
         checkpoint = open_checkpoint(config.model or default_model())
         shape = checkpoint.config
+        self.calibration = declared_scales(config.kv_cache_scales, config.store_dtype, checkpoint)
         block_bytes = bytes_per_block(
             shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, config.store_dtype
         )
@@ -85,6 +87,7 @@ class Engine:
             head_dim=shape.head_dim,
             block_size=config.block_size,
             dtype=config.store_dtype,
+            scales=None if self.calibration is None else self.calibration.scales,
         )
         self.model_name = checkpoint.served_name
         self.vocab_size = shape.vocab_size
@@ -125,7 +128,12 @@ class Engine:
             f"KV cache: {slots} tokens in {self.num_blocks} blocks of {self.config.block_size}, "
             f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}\n"
             f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
+            f"{self._scales_description}"
         )
+
+    @property
+    def _scales_description(self) -> str:
+        return "" if self.calibration is None else f"; scales by head from {self.calibration.tokens} tokens"
 
     def generate(
         self,

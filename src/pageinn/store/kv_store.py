@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,15 @@ class KVStore:
     def nbytes(self) -> int:
         """Bytes of all blocks, touched or not."""
         return self.num_blocks * self.block_bytes
+
+    @property
+    def layout(self) -> str:
+        """What bytes of a block mean: two stores with the same layout may exchange blocks."""
+        layers, _, heads, size, slots = self.keys.shape
+        scales = [each.tobytes() for each in (self.key_scales, self.value_scales) if each is not None]
+        by_head = STORE_DTYPES[self.dtype].scales is Scales.HEAD
+        declared = f" scales {sha256(b''.join(scales)).hexdigest()}" if by_head else ""
+        return f"{layers} layers, {heads} heads of {size}, {slots} slots, {self.dtype}{declared}"
 
     def block_arrays(self) -> list[NDArray[Any]]:
         """What blocks are made of, each [layers, blocks, ...]: keys, values, and scales that belong to tokens."""
@@ -136,6 +146,13 @@ class KVStore:
         return pieces
 
 
+def check_scales(scales: HeadScales, layers: int, heads: int) -> None:
+    """Raise ValueError for scales that are not positive numbers, or not one per layer and key-value head."""
+    for each in scales:
+        if each.shape != (layers, heads) or not (np.isfinite(each) & (each > 0)).all():
+            raise ValueError(f"scales must be {layers} x {heads} numbers above 0, one per layer and key-value head")
+
+
 def _scales(
     kind: StoreDtype, shape: tuple[int, int, int, int], given: HeadScales | None
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
@@ -149,9 +166,7 @@ def _scales(
         raw = SCALE_DTYPES[Scales.TOKEN]
         return np.empty((layers, blocks, heads, block_size), raw), np.empty((layers, blocks, heads, block_size), raw)
     keys, values = given or HeadScales(np.ones((layers, heads), np.float32), np.ones((layers, heads), np.float32))
-    for each in (keys, values):
-        if each.shape != (layers, heads) or not (np.isfinite(each) & (each > 0)).all():
-            raise ValueError(f"scales must be {layers} x {heads} numbers above 0, one per layer and key-value head")
+    check_scales(HeadScales(keys, values), layers, heads)
     return keys.astype(np.float32), values.astype(np.float32)
 
 
