@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from faulty_logs import (
+    answers,
     chat_log,
     clock,
     conversation,
@@ -362,6 +363,34 @@ def test_a_conversation_that_drops_its_oldest_messages(explain: Explain) -> None
     assert finding.part.kind == "message"
     assert explained.report.fixed.hit_rate > 0.8
     assert [record.prompt for record in fixed_records(explained)] == slid
+
+
+def test_shuffled_examples(explain: Explain) -> None:
+    """The same examples in another order in each request: named and proved; their order may mean something."""
+    rng = random.Random(16)
+    examples = [f"Example: {output}\nAnswer: {answer}\n" for output, answer in zip(outputs(), answers(), strict=False)]
+
+    def system() -> str:
+        rng.shuffle(examples)
+        return f"Classify.\n{''.join(examples)}{instructions()}"
+
+    chats = [asking(system(), k) for k in range(10)]
+    explained = explain(chat_log(chats))
+    finding = only(explained)
+    assert (finding.kind, finding.part.kind, finding.written) == (Kind.ORDER, "system", False)
+    assert finding.times == 9
+    assert explained.report.fixed.hit_rate > 0.8
+    assert [record.prompt for record in fixed_records(explained)] == chats
+
+
+def test_tools_left_out_of_some_requests(explain: Explain) -> None:
+    """H5: an agent that forces a plain answer by sending no tools throws its whole prefix away."""
+    chats = conversation(random.Random(17), 9, with_tools=True)
+    sent = [chat._replace(tools=[] if k % 3 == 2 else chat.tools) for k, chat in enumerate(chats)]
+    explained = explain(chat_log(sent))
+    finding = only(explained)
+    assert (finding.kind, finding.removed) == (Kind.TOOLS, tuple(tool["function"]["name"] for tool in tools()))
+    assert explained.report.fixed.hit_rate > 0.85
 
 
 def test_two_faults_are_two_steps(explain: Explain) -> None:

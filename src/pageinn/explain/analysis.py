@@ -9,15 +9,19 @@ import numpy as np
 
 from pageinn.explain.log import Log, Progress
 from pageinn.explain.notes import notes
-from pageinn.explain.pairs import Compared, compare
+from pageinn.explain.pairs import compare
 from pageinn.explain.prompts import Rewritten
-from pageinn.explain.prove import prove
+from pageinn.explain.prove import Proof, prove
 from pageinn.explain.rendering import Rendering
 from pageinn.explain.replay import replay
 from pageinn.explain.report import Report
 from pageinn.explain.suspects import gather
 from pageinn.explain.units import Units
+from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.traffic.record import Record
+
+#: A prompt goes on with a conversation if it begins with this much of an earlier prompt; a template may end it.
+_CONTINUED = 0.9
 
 
 class Explained(NamedTuple):
@@ -53,7 +57,7 @@ def explain(
         now=now,
         fixed=proof.rate,
         new_share=compared.new,
-        turns=_turns(log, compared),
+        turns=_turns(log, proof),
         median_tokens=int(np.median([log.length(k) for k in range(len(log.packed))])) if log.packed else 0,
         findings=tuple(proof.findings),
         notes=tuple(notes(log, matches, compared, block_size)),
@@ -62,8 +66,14 @@ def explain(
     return Explained(report, log, proof.written)
 
 
-def _turns(log: Log, compared: Compared) -> float:
-    """Requests to a conversation: by the log's sessions, or by which prompts begin with all of an earlier one."""
+def _turns(log: Log, proof: Proof) -> float:
+    """Requests to a conversation: by the log's sessions, or by which prompts, all fixed, begin with an earlier one."""
     sessions = {record.session for record in log.records}
-    begun = len(sessions) if sessions and "" not in sessions else len(log.records) - compared.continued
+    if sessions and "" not in sessions:
+        return len(log.records) / len(sessions)
+    continued = sum(
+        match.earlier is not None and match.tokens * TOKEN_BYTES >= _CONTINUED * len(proof.packed[match.earlier])
+        for match in proof.matches
+    )
+    begun = len(log.records) - continued
     return len(log.records) / begun if begun else 0.0

@@ -19,6 +19,8 @@ from pageinn.explain.units import Laid, Units
 
 #: Less equal content than this behind a difference, in tokens, is not worth a change of the prompt.
 WORTH = 64.0
+#: Differences that one change of order may make.
+_MOST_MOVED = 400
 _FIXED_PARTS = ("system", "tool", "template", "prompt")
 
 
@@ -124,25 +126,45 @@ class _Compared:
         return after
 
     def differences(self) -> Iterator[tuple[int, Parting]]:
-        """(number, difference), first to last; those that lie in an earlier one's JSON are left out."""
-        done = 0
+        """(number, difference), first to last; those that lie inside one of order are left out."""
+        done = Span(0, 0)
         for number, (left, right) in enumerate(zip(self.runs, self.runs[1:], strict=False)):
             a, b = Span(left.a + left.length, right.a), Span(left.b + left.length, right.b)
-            if (a.start == a.end and b.start == b.end) or b.start < done:
+            if (a.start == a.end and b.start == b.end) or a.start < done.start or b.start < done.end:
                 continue
             at_the_end = b.end == len(self.b.units) or a.end == len(self.a.units)
             if at_the_end and not self._is_tools(a, b) and (a.start == a.end or b.start == b.end):
                 yield number, self._parting(Difference(Kind.TEXT, "the end of one of them", ()), a, b)
                 return
-            if reordered := self._reordered(a, b):
-                done = reordered.later.end
-                last = (
-                    next(n for n, run in enumerate(self.runs) if run.b + run.length > done or run is self.runs[-1]) - 1
-                )
-                yield last, reordered
+            if ordered := self._reordered(a, b) or self._shuffled(number):
+                done = Span(ordered.earlier.end, ordered.later.end)
+                yield self._gap_before(done.end, number), ordered
                 continue
             for parting in self._named(a, b):
                 yield number, parting
+
+    def _gap_before(self, unit: int, number: int) -> int:
+        """The number of the last difference before this unit, or `number`."""
+        return next((n for n, run in enumerate(self.runs[1:]) if run.b + run.length > unit), number)
+
+    def _shuffled(self, number: int) -> Parting | None:
+        """From difference `number` on, the same lines in another order, in what an application writes by itself."""
+        first = self.runs[number]
+        a_start, b_start = first.a + first.length, first.b + first.length
+        if b_start >= len(self.b.units) or self.b.part_at(b_start).kind not in _FIXED_PARTS:
+            return None
+        balance: dict[int, int] = {}
+        a_done, b_done = a_start, b_start
+        for run in self.runs[number + 1 : number + 1 + _MOST_MOVED]:
+            _count(balance, self.a.units[a_done : run.a].tolist(), 1)
+            _count(balance, self.b.units[b_done : run.b].tolist(), -1)
+            if not balance:
+                a, b = Span(a_start, run.a), Span(b_start, run.b)
+                texts = self._said(self.a, a), self._said(self.b, b)
+                order = Difference(Kind.ORDER, "the same lines", (texts,), offset=common_head(*texts))
+                return self._parting(order, a, b) if b.end > b.start and b.end <= self.b.part_end(b_start) else None
+            a_done, b_done = run.a + run.length, run.b + run.length
+        return None
 
     def _is_tools(self, a: Span, b: Span) -> bool:
         return self.tools is not None and (self.tools.earlier, self.tools.later) == (a, b)
@@ -243,6 +265,13 @@ class _Compared:
         )
 
 
+def _count(balance: dict[int, int], units: list[int], by: int) -> None:
+    for unit in units:
+        balance[unit] = balance.get(unit, 0) + by
+        if balance[unit] == 0:
+            del balance[unit]
+
+
 def _unit_at(units: Units, laid: Laid, start: int, place: int) -> int:
     """The first unit that begins at or behind `place` characters after unit `start`."""
     at = 0
@@ -263,10 +292,16 @@ def _how_edited(earlier: str, later: str) -> str:
 
 def _tool_regions(earlier: Laid, later: Laid, units: Units) -> Parting | None:
     """The difference of the two lists of tools, if they differ as lists."""
-    spans = [_tool_span(laid) for laid in (earlier, later)]
-    if spans[0] is None or spans[1] is None:
+    spans = _tool_span(earlier), _tool_span(later)
+    if spans[0] is None and spans[1] is None:
         return None
-    a, b = spans[0], spans[1]
+    a, b = (
+        span or _where_tools_would_be(laid, other, found)
+        for laid, other, span, found in (
+            (earlier, later, spans[0], spans[1]),
+            (later, earlier, spans[1], spans[0]),
+        )
+    )
     ids = earlier.units[a.start : a.end], later.units[b.start : b.end]
     if len(ids[0]) == len(ids[1]) and leading(*ids) == len(ids[0]):
         return None
@@ -302,6 +337,13 @@ def _tool_span(laid: Laid) -> Span | None:
         return None
     last = places[-1] + 1
     return Span(laid.starts[places[0]], laid.starts[last] if last < len(laid.starts) else len(laid.units))
+
+
+def _where_tools_would_be(laid: Laid, other: Laid, span: Span | None) -> Span:
+    """The place in a prompt without tools where it parts from one that has them."""
+    assert span is not None
+    place = leading(laid.units, other.units[: span.start])
+    return Span(place, place)
 
 
 def _tools(laid: Laid, span: Span, units: Units) -> list[Tool]:

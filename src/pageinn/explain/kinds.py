@@ -17,6 +17,7 @@ class Kind(StrEnum):
     KEY_ORDER = "key order"
     TOOL_ORDER = "tool order"
     TOOLS = "tools added or removed"
+    ORDER = "order of lines"
     WHITESPACE = "whitespace"
     HISTORY = "edited history"
     OTHER = "other"
@@ -39,6 +40,7 @@ _FIXES = {
     Kind.KEY_ORDER: "Serialise JSON with its keys in one order (json.dumps(..., sort_keys=True)).",
     Kind.TOOL_ORDER: "List the tools in one order, for example by name.",
     Kind.TOOLS: "Declare all tools from the first request on, or announce later ones in a message.",
+    Kind.ORDER: "Keep examples and sections in one order, or shuffle them behind what stays the same.",
     Kind.WHITESPACE: "Build the text in one place, with one kind of line end and no trailing spaces.",
     Kind.HISTORY: "Append to the conversation only; if it must be cut, cut rarely and much at a time.",
     Kind.OTHER: "Move what varies behind what stays the same.",

@@ -24,6 +24,7 @@ def notes(log: Log, matches: Sequence[Match], compared: Compared, block_size: in
     yield from _at_the_end(compared)
     yield from _content_first(log, compared)
     yield from _not_reused(log, matches)
+    yield from _inside_blocks(log, matches, block_size)
     if log.skipped:
         text = "Requests of which only ids or lengths are known: why they miss cannot be read from them."
         yield Note("no text", log.skipped, 0, text)
@@ -70,6 +71,16 @@ def _content_first(log: Log, compared: Compared) -> Iterator[Note]:
             f"and each request's own behind it, would reuse about {tokens:,} tokens more."
         )
         yield Note("content before shared text", len({case.later for case in cases}), tokens, text)
+
+
+def _inside_blocks(log: Log, matches: Sequence[Match], block_size: int) -> Iterator[Note]:
+    ends = [match.tokens % block_size for match in matches if match.tokens >= block_size and match.tokens % block_size]
+    if sum(ends) >= _SHARE * sum(map(log.length, range(len(matches)))):
+        text = (
+            f"Shared prefixes end inside a block of {block_size} tokens. An engine that shares whole blocks only "
+            "computes the rest again: smaller blocks help, or an engine that shares to the token."
+        )
+        yield Note("inside a block", len(ends), sum(ends), text)
 
 
 def _not_reused(log: Log, matches: Sequence[Match]) -> Iterator[Note]:

@@ -21,13 +21,12 @@ _FAMILY = 0.3
 @dataclass(slots=True)
 class Compared:
     """cases: all differences, the blamed and the others. families: sizes, largest first. new: share of content that no
-    earlier prompt held. continued: requests that begin with all of an earlier prompt.
+    earlier prompt held.
     """
 
     cases: list[Case] = field(default_factory=list)
     families: tuple[int, ...] = ()
     new: float = 0.0
-    continued: int = 0
 
 
 def compare(log: Log, matches: Sequence[Match], progress: Progress) -> Compared:
@@ -51,11 +50,8 @@ def compare(log: Log, matches: Sequence[Match], progress: Progress) -> Compared:
         new += float(weights[np.unique(units[~seen[units]])].sum())
         seen[units] = True
         likeness = similar.next(number, match.earlier)
-        length = log.length(number)
-        if match.earlier is not None:
-            result.continued += match.tokens >= 0.9 * log.length(match.earlier)
-            if match.tokens >= _FAMILY * length:
-                family[root(number)] = root(match.earlier)
+        if match.earlier is not None and match.tokens >= _FAMILY * log.length(number):
+            family[root(number)] = root(match.earlier)
         if likeness is not None:
             if likeness.share >= _FAMILY:
                 family[root(number)] = root(likeness.earlier)

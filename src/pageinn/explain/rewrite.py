@@ -29,8 +29,8 @@ _NAMES = {Kind.USER: "user", Kind.FLAG: "switch", Kind.COUNTER: "count", Kind.OT
 
 def rewrite(suspect: Suspect, prompts: Prompts, matches: Sequence[Match], units: Units, number: int) -> Prompts:
     """All prompts with this suspect's span rewritten. `number` tells its placeholder from those of others."""
-    if suspect.kind is Kind.HISTORY:
-        return _kept_history(suspect, prompts, matches, units)
+    if suspect.kind in (Kind.HISTORY, Kind.ORDER):
+        return _as_before(suspect, prompts, matches, units)
     if suspect.kind is Kind.TOOLS:
         return _all_tools(suspect, prompts, units)
     if suspect.kind is Kind.TOOL_ORDER or (suspect.kind is Kind.KEY_ORDER and suspect.part_kind == "tool"):
@@ -173,7 +173,7 @@ def _span_at(place: Place, laid: Laid) -> tuple[int, int] | None:
 
 def _one_form(suspect: Suspect, prompts: Prompts, units: Units) -> Prompts:
     """Texts that mean the same take the spelling that came first."""
-    meaning: Callable[[str], object] = _without_space if suspect.kind is Kind.WHITESPACE else _words_in_any_order
+    meaning = _MEANINGS[suspect.kind]
     first: dict[object, str] = {}
     for case in suspect.cases:
         for text in (pair[0] for pair in case.parting.difference.pairs):
@@ -196,6 +196,13 @@ def _without_space(text: str) -> object:
 
 def _words_in_any_order(text: str) -> object:
     return tuple(sorted(re.findall(r"\w+|[^\w\s,]", text)))
+
+
+#: What texts of one meaning have in common, by what differs between them.
+_MEANINGS: dict[Kind, Callable[[str], object]] = {
+    Kind.WHITESPACE: _without_space,
+    Kind.KEY_ORDER: _words_in_any_order,
+}
 
 
 def _one_spelling(prompts: Prompts, units: Units) -> Prompts:
@@ -245,10 +252,29 @@ def _all_tools(suspect: Suspect, prompts: Prompts, units: Units) -> Prompts:
             for piece in pieces:
                 if piece.part.kind == "tool":
                     tools.setdefault(piece.part.label, piece.text)
-    return [
-        prompt._replace(laid=units.lay(_declaring(declared[root(names)], pieces))) if names in family else prompt
-        for prompt, names, pieces in zip(prompts, names_of, pieces_of, strict=True)
-    ]
+    exemplars = [pieces for names, pieces in zip(names_of, pieces_of, strict=True) if names and names in family]
+    result: Prompts = []
+    for prompt, names, pieces in zip(prompts, names_of, pieces_of, strict=True):
+        placed = pieces if names else _with_place_for_tools(pieces, exemplars)
+        if names not in family or placed is None:
+            result.append(prompt)
+        else:
+            result.append(prompt._replace(laid=units.lay(_declaring(declared[root(names)], placed))))
+    return result
+
+
+def _with_place_for_tools(pieces: list[Piece], exemplars: Sequence[list[Piece]]) -> list[Piece] | None:
+    """A prompt without tools, begun as one with tools and the same text in front of them; None if there is none."""
+    own = [piece for piece in pieces if piece.part.kind != "template"]
+    for other in exemplars:
+        last = max(k for k, piece in enumerate(other) if piece.part.kind == "tool")
+        behind = next((k for k in range(last, len(other)) if other[k].part.kind not in ("tool", "template")), None)
+        if behind is None:
+            continue
+        front = [piece for piece in other[:behind] if piece.part.kind not in ("tool", "template")]
+        if own[: len(front)] == front and len(own) > len(front) and own[len(front)].part == other[behind].part:
+            return other[:behind] + pieces[pieces.index(own[len(front)]) :]
+    return None
 
 
 def _declaring(tools: dict[str, str], pieces: list[Piece]) -> list[Piece]:
@@ -267,8 +293,8 @@ def _tool_names(pieces: Sequence[Piece]) -> tuple[str, ...]:
     return tuple(piece.part.label for piece in pieces if piece.part.kind == "tool")
 
 
-def _kept_history(suspect: Suspect, prompts: Prompts, matches: Sequence[Match], units: Units) -> Prompts:
-    """Each prompt that edited the conversation before it keeps it as it was, and those that followed keep it too."""
+def _as_before(suspect: Suspect, prompts: Prompts, matches: Sequence[Match], units: Units) -> Prompts:
+    """Each prompt that told otherwise what an earlier one told tells it as that did, and those that followed it too."""
     earlier = {case.later: case.earlier for case in suspect.cases}
     result: Prompts = []
     cuts: dict[int, tuple[int, int]] = {}
@@ -282,12 +308,15 @@ def _kept_history(suspect: Suspect, prompts: Prompts, matches: Sequence[Match], 
             edits = [
                 parting
                 for parting in partings(base, prompt.laid, units, same_session=True)
-                if parting.kind is Kind.HISTORY and parting.blamed
+                if parting.kind is suspect.kind and parting.blamed
             ]
             theirs, ours = (edits[-1].earlier.end, edits[-1].later.end) if edits else (0, 0)
         else:
             theirs = ours = leading(base.units, prompt.laid.units)
         old, new = cuts.get(followed, (0, 0))
+        ahead = max(old - theirs, 0)
+        if ahead and np.array_equal(base.units[theirs:old], prompt.laid.units[ours : ours + ahead]):
+            theirs, ours = old, ours + ahead
         if (number not in earlier and not new) or theirs < old or ours == 0:
             result.append(prompt)
             continue

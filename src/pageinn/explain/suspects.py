@@ -15,7 +15,7 @@ from pageinn.explain.values import counts_up, granularity
 _EVIDENCE = 3
 _FIXED_PARTS = ("system", "tool", "template")
 #: Kinds of which all differences in one part of the prompt are one suspect, wherever they lie.
-_WHEREVER = frozenset({Kind.HISTORY, Kind.WHITESPACE, Kind.KEY_ORDER, Kind.TOOL_ORDER, Kind.TOOLS})
+_WHEREVER = frozenset({Kind.HISTORY, Kind.WHITESPACE, Kind.ORDER, Kind.KEY_ORDER, Kind.TOOL_ORDER, Kind.TOOLS})
 
 
 class Case(NamedTuple):

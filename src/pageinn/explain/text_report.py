@@ -77,10 +77,11 @@ def finding_lines(finding: Finding, number: int, show_text: bool) -> Iterator[st
     at = finding.position
     place = f"{finding.part}, line {at.line}, column {at.column}: token {at.tokens:,} of {at.of:,}"
     yield from wrapped(f"{place} ({finding.example.later_request})", _INDENT, _INDENT)
+    verb = "computes" if finding.requests == 1 else "compute"
     cost = (
-        f"{counted(finding.requests, 'request')} {'computes' if finding.requests == 1 else 'compute'} "
-        f"{counted(finding.tokens, 'token')} again; parted {counted(finding.times, 'time')}, "
-        f"about {finding.tokens // max(finding.times, 1):,} each, over {counted(finding.values, 'value')}"
+        f"{counted(finding.requests, 'request')} {verb} {counted(finding.tokens, 'token')} again, about "
+        f"{finding.tokens // max(finding.requests, 1):,} each; parted {counted(finding.times, 'time')}, over "
+        f"{counted(finding.values, 'value')}"
     )
     yield from wrapped(cost, _INDENT, _INDENT)
     shown = clipped if show_text else masked
