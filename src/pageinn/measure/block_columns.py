@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pageinn.measure.paths import Floats, Ints, Paths, Radix, Segments
 
+#: In 64 bits, or in 32 where all of them fit.
+_Ids = NDArray[np.signedinteger[Any]]
 #: Requests that are looked at together.
 _CHUNK = 1 << 16
+#: Ids that are looked at, or put away, together.
+_PIECE = 1 << 20
 
 
 class BlockColumns:
@@ -19,7 +24,8 @@ class BlockColumns:
 
     def __init__(self) -> None:
         self._ids = array("q")
-        self._starts = array("q", [0])
+        self._pieces: list[_Ids] = []
+        self._lengths = array("q")
         self._tokens = array("q")
 
     def add(self, ids: list[int], tokens: int) -> None:
@@ -28,15 +34,30 @@ class BlockColumns:
             self._ids += array("q", ids)
         except OverflowError:
             self._ids += array("q", [each - (1 << 64) if each >= 1 << 63 else each for each in ids])
-        self._starts.append(len(self._ids))
+        self._lengths.append(len(ids))
         self._tokens.append(tokens)
+        if len(self._ids) > _PIECE:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        """Keep in 32 bits what fits in them: a trace of 64 million blocks should not take half a gigabyte twice."""
+        ids = np.array(self._ids, dtype=np.int64)
+        small = len(ids) == 0 or (int(ids.min()) >= 0 and int(ids.max()) <= np.iinfo(np.int32).max)
+        self._pieces.append(ids.astype(np.int32) if small else ids)
+        self._ids = array("q")
+
+    def _flat(self) -> _Ids:
+        """All ids, in one piece from now on."""
+        self._put_away()
+        self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0]
 
     def paths(self, block_size: int, scopes: Ints, arrival: Floats, end: Floats) -> Paths:
         """The paths by arrival. scopes: a number for each request; ids mean something inside one scope only."""
-        starts = np.frombuffer(self._starts, dtype=np.int64)
-        ids: Ints = np.frombuffer(self._ids, dtype=np.int64) if len(self._ids) else np.zeros(0, dtype=np.int64)
-        tokens: Ints = np.frombuffer(self._tokens, dtype=np.int64)
-        lengths = np.diff(starts)
+        ids = self._flat()
+        lengths: Ints = np.array(self._lengths, dtype=np.int64)
+        tokens: Ints = np.array(self._tokens, dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
         order = np.argsort(arrival, kind="stable")
         if not np.array_equal(order, np.arange(len(order))):
             ids = ids[_gather(starts[:-1][order], lengths[order])]
@@ -57,27 +78,27 @@ def _gather(starts: Ints, lengths: Ints) -> Ints:
 # --- from ids to nodes of a tree ---
 
 
-def _nodes(ids: Ints, starts: Ints, scopes: Ints) -> tuple[NDArray[np.int32], int]:
+def _nodes(ids: _Ids, starts: Ints, scopes: Ints) -> tuple[NDArray[np.int32], int]:
     """A node for each block: equal if the scope and all ids up to there are equal. And how many there are."""
     if len(ids) == 0:
         return np.zeros(0, dtype=np.int32), 0
     numbers, count = _dense(ids)
     del ids
-    if len(scopes) and int(scopes.max()) == int(scopes.min()) and _closed(numbers, starts, count):
+    if int(scopes.max()) == int(scopes.min()) and _closed(numbers, starts, count):
         return numbers, count
     return _chained(numbers, count, starts, scopes)
 
 
-def _dense(ids: Ints) -> tuple[NDArray[np.int32], int]:
+def _dense(ids: _Ids) -> tuple[NDArray[np.int32], int]:
     """Ids as numbers from 0 on."""
     low, high = int(ids.min()), int(ids.max())
     if high - low < 4 * len(ids) + 1024 and high - low < np.iinfo(np.int32).max:
-        return (ids - low).astype(np.int32), high - low + 1
-    # By buckets, so that what is sorted fits in the processor's caches and nothing of 64 bits is as long as the log.
+        if low == 0 and ids.dtype == np.int32:
+            return np.asarray(ids, dtype=np.int32), high + 1
+        return np.concatenate([(part - low).astype(np.int32) for part in _parts(ids)]), high - low + 1
+    # By buckets, so that what is sorted fits in the processor's caches.
     buckets = max(1, len(ids) >> 20)
-    bucket = ((ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) % np.uint64(buckets)
-    bucket_of = bucket.astype(np.uint16)
-    del bucket
+    bucket_of = np.concatenate([_bucket(part.astype(np.int64), buckets) for part in _parts(ids)])
     numbers = np.empty(len(ids), dtype=np.int32)
     count = 0
     for each in range(buckets):
@@ -88,14 +109,35 @@ def _dense(ids: Ints) -> tuple[NDArray[np.int32], int]:
     return numbers, count
 
 
+def _parts(ids: _Ids) -> Iterator[_Ids]:
+    for low in range(0, len(ids), _PIECE):
+        yield ids[low : low + _PIECE]
+
+
+def _bucket(ids: Ints, buckets: int) -> NDArray[np.uint16]:
+    mixed = (ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    return (mixed % np.uint64(buckets)).astype(np.uint16)
+
+
 def _closed(numbers: NDArray[np.int32], starts: Ints, count: int) -> bool:
     """Whether each id has always the same id before it, so that the id alone says the whole prefix."""
-    before = np.empty_like(numbers)
-    before[1:] = numbers[:-1]
-    before[starts[:-1][np.diff(starts) > 0]] = -1
+    heads = np.zeros(len(numbers), dtype=bool)
+    heads[starts[:-1][np.diff(starts) > 0]] = True
     expected = np.full(count, -2, dtype=np.int32)
-    expected[numbers] = before
-    return bool((expected[numbers] == before).all())
+
+    def before(low: int) -> NDArray[np.int32]:
+        high = min(low + _PIECE, len(numbers))
+        found = np.empty(high - low, dtype=np.int32)
+        found[1:] = numbers[low : high - 1]
+        found[0] = numbers[low - 1]
+        found[heads[low:high]] = -1
+        return found
+
+    for low in range(0, len(numbers), _PIECE):
+        expected[numbers[low : low + _PIECE]] = before(low)
+    return all(
+        bool((expected[numbers[low : low + _PIECE]] == before(low)).all()) for low in range(0, len(numbers), _PIECE)
+    )
 
 
 def _chained(numbers: NDArray[np.int32], count: int, starts: Ints, scopes: Ints) -> tuple[NDArray[np.int32], int]:
@@ -217,7 +259,7 @@ class _Walk:
     def _radix(self, order: NDArray[np.int32], fresh: list[_Fresh]) -> tuple[Radix, Ints]:
         """Edges: nodes in the order of their first use, cut where the number of requests changes."""
         request, length, above = (np.concatenate(column) for column in zip(*fresh, strict=True))
-        counts = np.bincount(self.nodes, minlength=self.count)[order]
+        counts = np.bincount(self.nodes, minlength=self.count).astype(np.int32)[order]
         begins = np.zeros(len(order), dtype=bool)
         first_of = np.cumsum(length) - length
         begins[first_of] = True

@@ -121,6 +121,7 @@ class _Collector:
         self.lengths: list[int] = []
         self.clock = False
         self._time = 0.0
+        self._assumed = False
 
     def note(self, record: Record, prompt_tokens: int, output_tokens: int | None) -> None:
         """Enter what is beside the prompt."""
@@ -147,7 +148,8 @@ class _Collector:
         if record.duration is not None:
             return record.duration
         rates = self.settings
-        if record.time is not None:
+        if record.time is not None and not self._assumed:
+            self._assumed = True
             self.report.assume(
                 f"a request whose duration is unknown runs for its prompt at {rates.prefill_rate:,.0f} tokens/s and "
                 f"its answer, where its length is known, at {rates.decode_rate:,.0f}, but not past its session's next "
