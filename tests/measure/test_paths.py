@@ -14,6 +14,7 @@ from pageinn.measure.curve import grouped, stack_distances
 from pageinn.measure.optimum import Future
 from pageinn.measure.paths import Paths, per_request
 from pageinn.measure.token_tree import TokenTree
+from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import DEFAULT
 from pageinn.memory.tokens import pack
@@ -108,7 +109,7 @@ def test_the_curve_is_what_the_memory_manager_does(requests: list[Request], size
     """Prompts of whole blocks, one at a time, nothing generated: the engine's own manager finds as many."""
     whole = [Request(request.tokens[: size * (len(request.tokens) // size)]) for request in requests]
     cache = max(cache, *(len(request.tokens) // size for request in whole))
-    manager = MemoryManager(cache, size)
+    manager = MemoryManager(cache, size, eviction_policy=EvictionPolicy.LRU)
     hits = 0
     for request in whole:
         packed = pack(request.tokens)

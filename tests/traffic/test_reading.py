@@ -340,6 +340,7 @@ def test_sorting_on_disk_equals_sorting_in_memory(rows: list[tuple[int | None, s
 KEYS = [
     "messages", "prompt", "input", "conversations", "hash_ids", "requests", "tools", "role", "content", "body",
     "timestamp", "usage", "response", "input_length", "block_size", "in", "t",
+    "attributes", "resourceSpans", "observations", "type", "startTime", "call_type", "events", "metadata",
 ]  # fmt: skip
 JSON = st.recursive(
     st.none() | st.integers() | st.text(),

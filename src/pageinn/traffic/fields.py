@@ -24,7 +24,7 @@ MILLISECONDS = ("duration_ms", "latency_ms", "response_time_ms")
 
 _INTEGERS = {int}
 #: An epoch in seconds, milliseconds, microseconds or nanoseconds is told by its size: all four of them after 1973.
-_EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+_EPOCHS = ((1e17, 10**9), (1e14, 10**6), (1e11, 10**3))
 
 
 def first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -49,9 +49,9 @@ def time_of(value: Any, unit: float = 1.0) -> float | None:
         return _time_of_text(value)
     if not math.isfinite(value):
         raise BadRowError(f"a time is {value}")
-    for least, scale in _EPOCHS:
+    for least, per_second in _EPOCHS:
         if value >= least:
-            return value * scale
+            return value / per_second
     return value * unit
 
 

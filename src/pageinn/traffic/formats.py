@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from pageinn.traffic import anthropic_bodies, block_traces, openai_bodies, plain_rows
+from pageinn.traffic import anthropic_bodies, block_traces, observability, openai_bodies, plain_rows, spans
 from pageinn.traffic.envelope import Place
 from pageinn.traffic.record import Record
 
@@ -25,6 +25,9 @@ def _of_objects(claims: Callable[[dict[str, Any]], bool]) -> Callable[[Any], boo
 #: Block-id traces are not among them: their block size is found from many rows at once.
 ROW_FORMATS = [
     RowFormat("coding-agent", block_traces.claims_session, block_traces.session_records),
+    RowFormat("litellm", observability.claims_litellm, observability.litellm_records),
+    RowFormat("langfuse", observability.claims_langfuse, observability.langfuse_records),
+    RowFormat("otel", spans.claims, spans.records),
     RowFormat("sharegpt", plain_rows.claims_sharegpt, plain_rows.sharegpt_records),
     RowFormat("anthropic", _of_objects(anthropic_bodies.claims), anthropic_bodies.records),
     RowFormat(
