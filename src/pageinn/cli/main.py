@@ -20,7 +20,7 @@ from pageinn.cli.numbers import positive
 from pageinn.cli.plan_flags import add_plan
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.simulate_flags import add_simulate
-from pageinn.cli.sizes import parse_size
+from pageinn.cli.sizes import parse_gib, parse_size
 from pageinn.cli.stack_flags import add_stack
 from pageinn.cli.watch_flags import add_watch
 
@@ -248,6 +248,19 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         choices=["lru", "reuse"],
         help="what goes first when blocks run out: the least recently used, or rather what was never reused "
         "(default: reuse)",
+    )
+    group.add_argument(
+        "--host-memory-bytes",
+        type=parse_size,
+        metavar="SIZE",
+        help="host memory for blocks that were evicted or swapped out, for example 2GiB (default: none)",
+    )
+    group.add_argument(
+        "--swap-space",
+        dest="host_memory_bytes",
+        type=parse_gib,
+        metavar="GIB",
+        help="the same as --host-memory-bytes, in GiB",
     )
 
 

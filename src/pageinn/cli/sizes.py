@@ -20,6 +20,13 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_gib(text: str) -> int:
+    """Bytes of a number of GiB, such as "4" or "0.5"; 0 is allowed. Raises ArgumentTypeError for anything else."""
+    if not re.fullmatch(r"\d+(?:\.\d+)?", text, re.ASCII):
+        raise ArgumentTypeError(f"{text!r} is not a number of GiB; write for example 4")
+    return int(float(text) * 2**30)
+
+
 def _whole(number: str, text: str) -> int:
     if not number.isdigit():
         raise ArgumentTypeError(f"{text!r} is not a whole number of bytes")

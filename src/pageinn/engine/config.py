@@ -25,6 +25,7 @@ class EngineConfig:
 
     model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
     kv_cache_scales: for an fp8 cache, a file that `pageinn drift --calibrate` wrote; None is a scale of 1.
+    host_memory_bytes: for blocks that were evicted or swapped out; 0 for none.
     threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real randomness.
     """
 
@@ -39,8 +40,13 @@ class EngineConfig:
     max_model_len: int | None = None
     prefix_cache: PrefixCache = PrefixCache.KEEP
     eviction_policy: EvictionPolicy = EvictionPolicy.REUSE
+    host_memory_bytes: int = 0
     threads: int | None = None
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.host_memory_bytes and self.prefix_cache == PrefixCache.OFF:
+            raise ConfigError("--host-memory-bytes needs --prefix-cache keep or live")
 
     @property
     def store_dtype(self) -> str:

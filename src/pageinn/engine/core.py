@@ -116,7 +116,7 @@ class EngineCore:
         result = self._executor.execute(plan, seated)
         for scored in result.scored:
             self._streams[scored.request_id].score(scored.start, scored.tokens)
-        outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens)]
+        outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens, result.moves.failed)]
         now = self._clock()
         self._stats.steps += 1
         self._roll_window(now)
@@ -143,7 +143,7 @@ class EngineCore:
     def stats(self) -> Stats:
         """Counters and gauges as they are now; a copy."""
         now, counters, usage = self._clock(), self.scheduler.counters, self.scheduler.memory.usage()
-        slots = self.scheduler.memory.occupancy()
+        slots, host = self.scheduler.memory.occupancy(), self.scheduler.memory.host
         # The newest entry from before the window is what the window's growth is measured from.
         while len(self._window) > 1 and self._window[1].second <= now - WINDOW_SECONDS:
             self._window.popleft()
@@ -159,6 +159,16 @@ class EngineCore:
             prompt_tokens_computed=counters.computed_prompt_tokens,
             recomputed_tokens=counters.recomputed_tokens,
             preemptions=counters.preemptions,
+            swaps=counters.swaps,
+            swapped_out_blocks=counters.swapped_out_blocks,
+            swapped_in_blocks=counters.swapped_in_blocks,
+            demoted_blocks=host.demoted_blocks,
+            promoted_blocks=host.promoted_blocks,
+            dropped_host_blocks=host.dropped_blocks,
+            failed_stores=host.failed_stores,
+            host_blocks_free=host.usage().free,
+            host_blocks_kept=host.usage().kept,
+            host_blocks_held=host.usage().held,
             evicted_blocks=self.scheduler.memory.evicted_blocks,
             finished=dict(self._stats.finished),
             running=self.scheduler.num_running,

@@ -27,6 +27,7 @@ from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
+from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore, available_memory, bytes_per_block, require_memory
 from pageinn.text.template import ChatTemplate
 from pageinn.text.tokenizer import Tokenizer
@@ -68,6 +69,11 @@ class Engine:
             raise ConfigError(
                 f"--kv-cache-memory-bytes {config.kv_cache_memory_bytes} is less than one block of {block_bytes} bytes"
             )
+        host_blocks = config.host_memory_bytes // block_bytes
+        if config.host_memory_bytes and not host_blocks:
+            raise ConfigError(
+                f"--host-memory-bytes {config.host_memory_bytes} is less than one block of {block_bytes} bytes"
+            )
         require_memory(blocks * block_bytes, available_memory())
         self.max_model_len = model_length(config.max_model_len, shape.context_length, blocks * config.block_size)
         _require_within_window(self.max_model_len, shape.sliding_window)
@@ -89,9 +95,11 @@ class Engine:
             dtype=config.store_dtype,
             scales=None if self.calibration is None else self.calibration.scales,
         )
+        host = HostStore(host_blocks, block_bytes, available_memory() - store.nbytes)
         self.model_name = checkpoint.served_name
         self.vocab_size = shape.vocab_size
         self.num_blocks = blocks
+        self.host_blocks = host_blocks
         self.cache_bytes = store.nbytes
         #: How many times the tokens of a bfloat16 cache of as many bytes; scales are counted.
         self.capacity_ratio = (
@@ -101,10 +109,14 @@ class Engine:
         self.threads = backend.threads
         limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
         memory = MemoryManager(
-            blocks, config.block_size, PrefixCache(config.prefix_cache), EvictionPolicy(config.eviction_policy)
+            blocks,
+            config.block_size,
+            PrefixCache(config.prefix_cache),
+            EvictionPolicy(config.eviction_policy),
+            host_blocks,
         )
         scheduler = Scheduler(limits, memory)
-        executor = Executor(model, store, backend, config.max_num_seqs, self.max_model_len)
+        executor = Executor(model, store, host, backend, config.max_num_seqs, self.max_model_len)
         self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic)
         self._requests = 0
 
@@ -116,18 +128,21 @@ class Engine:
             "prefix_cache": str(self.config.prefix_cache),
             "eviction_policy": str(self.config.eviction_policy),
             "kv_cache_memory_bytes": str(self.cache_bytes),
+            "host_memory_bytes": str(self.config.host_memory_bytes),
         }
 
     @property
     def description(self) -> str:
         """What is served and with what, for a person to read."""
         slots = self.num_blocks * self.config.block_size
+        on_host = self.host_blocks * self.config.block_size
         return (
             f"{self.model_name}\n"
             f"weights {self.config.quantization}, up to {self.max_model_len} tokens, {self.threads} threads\n"
             f"KV cache: {slots} tokens in {self.num_blocks} blocks of {self.config.block_size}, "
             f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}\n"
-            f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
+            + (f"host memory for evicted and swapped blocks: {on_host} tokens\n" if on_host else "")
+            + f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
             f"{self._scales_description}"
         )
 

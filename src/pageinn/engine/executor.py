@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections import Counter
 from itertools import groupby
 from typing import NamedTuple
 
@@ -14,7 +17,10 @@ from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.decoder import Batch, Decoder
 from pageinn.scheduling.plan import Plan, Work
+from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore
+
+log = logging.getLogger("pageinn")
 
 
 class ChoiceId(NamedTuple):
@@ -45,12 +51,23 @@ class Scored(NamedTuple):
     tokens: list[PromptLogProb]
 
 
+class MoveResult(NamedTuple):
+    """Which of a step's moves failed, by place in the plan; blocks and seconds to the host and back."""
+
+    failed: frozenset[int] = frozenset()
+    blocks_out: int = 0
+    out_seconds: float = 0.0
+    blocks_in: int = 0
+    in_seconds: float = 0.0
+
+
 class StepResult(NamedTuple):
     """The sampled token by seat, and log-probabilities where the request wants them."""
 
     tokens: dict[int, int]
     logprobs: dict[ChoiceId, TokenLogProb]
     scored: list[Scored]
+    moves: MoveResult
 
 
 class _Score(NamedTuple):
@@ -65,9 +82,12 @@ class _Score(NamedTuple):
 class Executor:
     """A persistent batch: block tables and sampling parameters by seat, changed by each plan's delta."""
 
-    def __init__(self, model: Decoder, store: KVStore, backend: Backend, max_num_seqs: int, max_len: int) -> None:
+    def __init__(
+        self, model: Decoder, store: KVStore, host: HostStore, backend: Backend, max_num_seqs: int, max_len: int
+    ) -> None:
         self._model = model
         self._store = store
+        self._host = host
         self._backend = backend
         # A sampled token may stand one past the longest sequence; its block is asked for before it is refused.
         self._tables = np.zeros((max_num_seqs, -(-(max_len + 1) // store.block_size)), np.int32)
@@ -87,9 +107,9 @@ class Executor:
             self._tables[taken.seat, : len(taken.table)] = taken.table
         for seat, edit in plan.edits:
             self._tables[seat, edit.start : edit.start + len(edit.blocks)] = edit.blocks
-        self._move(plan.moves)
+        moves = self._move(plan.moves)
         if not plan.work:
-            return StepResult({}, {}, [])
+            return StepResult({}, {}, [], moves)
         scores = self._scores(plan.work)
         batch = self._batch(plan.work, scores)
         logits = self._model.forward(batch, self._store)
@@ -98,15 +118,46 @@ class Executor:
         if scores:
             logits = logits[np.searchsorted(batch.logits_rows, _last_rows(batch.query_starts, plan.work))]
         tokens, logprobs = self._sample(sampled, logits) if sampled else ({}, {})
-        return StepResult(tokens, logprobs, scored)
+        return StepResult(tokens, logprobs, scored, moves)
 
-    def _move(self, moves: list[Move]) -> None:
+    def _move(self, moves: list[Move]) -> MoveResult:
         """Move blocks in order, each run of one kind in one go."""
-        for kind, run in groupby(moves, key=lambda move: move.kind):
-            pairs = np.array([(move.source, move.destination) for move in run], np.int32)
+        failed: set[int] = set()
+        seconds = dict.fromkeys(MoveKind, 0.0)
+        index = 0
+        for kind, group in groupby(moves, key=lambda move: move.kind):
+            begin, run = time.perf_counter(), list(group)
             match kind:
                 case MoveKind.COPY:
-                    self._store.copy_blocks(self._backend, pairs)
+                    self._store.copy_blocks(self._backend, np.array([move[1:] for move in run], np.int32))
+                case MoveKind.STORE:
+                    failed.update(index + place for place in self._put_away(run))
+                case MoveKind.LOAD:
+                    for move in run:
+                        self._host.load(self._store, move.source, move.destination)
+            seconds[kind] += time.perf_counter() - begin
+            index += len(run)
+        kinds = Counter(move.kind for move in moves)
+        return MoveResult(
+            frozenset(failed),
+            kinds[MoveKind.STORE],
+            seconds[MoveKind.STORE],
+            kinds[MoveKind.LOAD],
+            seconds[MoveKind.LOAD],
+        )
+
+    def _put_away(self, stores: list[Move]) -> list[int]:
+        """Copy blocks to the host; the places of those for which that failed."""
+        failed, reason = [], ""
+        for place, move in enumerate(stores):
+            try:
+                self._host.store(self._store, move.source, move.destination)
+            except (OSError, MemoryError) as error:
+                failed.append(place)
+                reason = str(error)
+        if failed:
+            log.warning("%d of %d blocks could not be stored on the host: %s", len(failed), len(stores), reason)
+        return failed
 
     def _scores(self, work: list[Work]) -> list[_Score]:
         """Which rows are wanted for the prompt's own log-probabilities: each says how likely its next token is."""

@@ -46,6 +46,15 @@ class Stats:
     recomputed_tokens: int = 0
     generation_tokens: int = 0
     preemptions: int = 0
+    swaps: int = 0
+    """Those of the preemptions whose blocks went to the host."""
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+    demoted_blocks: int = 0
+    promoted_blocks: int = 0
+    """Blocks evicted to the host, and all blocks loaded from there, swapped ones included."""
+    dropped_host_blocks: int = 0
+    failed_stores: int = 0
     evicted_blocks: int = 0
     saturated_values: int = 0
     """Elements of keys and values beyond the largest number of the cache's dtype, which was stored for them."""
@@ -58,6 +67,9 @@ class Stats:
     blocks_free: int = 0
     blocks_kept: int = 0
     blocks_in_use: int = 0
+    host_blocks_free: int = 0
+    host_blocks_kept: int = 0
+    host_blocks_held: int = 0
     block_size: int = 16
     slots_stored: int = 0
     slots_reserved: int = 0

@@ -236,6 +236,7 @@ class MemoryManager:
         # in order and before the step writes, so, first of them, it still finds what was matched.
         if donor and not (kind is MoveKind.COPY and source == fresh[0]):
             self.outbox.add(kind, source, fresh[0])
+            self.host.promoted_blocks += kind is MoveKind.LOAD
         sequence.loaded = len(back) + (kind is MoveKind.LOAD)
         for each in absent:
             self.host.promote(each, back[: len(each.host)])

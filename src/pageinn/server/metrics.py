@@ -76,6 +76,13 @@ def _counters(stats: Stats, model: str) -> Iterator[Metric]:
         ),
         ("generation_tokens", stats.generation_tokens, "Tokens generated."),
         ("num_preemptions", stats.preemptions, "Requests put back to the queue because the blocks ran out."),
+        ("num_swaps", stats.swaps, "Those of the preemptions whose blocks were swapped out to host memory."),
+        ("swapped_out_blocks", stats.swapped_out_blocks, "Blocks copied to host memory by preemptions."),
+        ("swapped_in_blocks", stats.swapped_in_blocks, "Blocks copied back when a swapped request went on."),
+        ("demoted_blocks", stats.demoted_blocks, "Evicted blocks kept in host memory."),
+        ("promoted_blocks", stats.promoted_blocks, "Blocks copied back from host memory, swapped ones included."),
+        ("dropped_host_blocks", stats.dropped_host_blocks, "Blocks dropped from host memory to make room there."),
+        ("failed_stores", stats.failed_stores, "Blocks that could not be copied to host memory: each a miss."),
         ("evicted_blocks", stats.evicted_blocks, "Kept blocks given up for new ones."),
         (
             "kv_cache_saturated_values",
@@ -120,6 +127,18 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
     for state, count in states.items():
         blocks.add_metric([model, state], count)
     yield blocks
+    host = GaugeMetricFamily(
+        "pageinn:kv_host_blocks",
+        "Blocks of host memory by state: free, kept for reuse, held for swapped requests. They sum to all of them.",
+        labels=["model_name", "state"],
+    )
+    for state, count in {
+        "free": stats.host_blocks_free,
+        "kept": stats.host_blocks_kept,
+        "held": stats.host_blocks_held,
+    }.items():
+        host.add_metric([model, state], count)
+    yield host
     slots = GaugeMetricFamily(
         "pageinn:kv_slots",
         "Token slots of the blocks in use: stored, reserved for tokens still to be computed, lost in last blocks.",
