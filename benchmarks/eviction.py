@@ -33,7 +33,7 @@ def hit_rate(prompts: list[Prompt], blocks: int, policy: EvictionPolicy) -> floa
             continue
         packed = pack(prompt)
         match = manager.match(DEFAULT, packed)
-        while len(running) >= IN_FLIGHT or not manager.can_admit(match, len(prompt)):
+        while len(running) >= IN_FLIGHT or not manager.can_admit(DEFAULT, match, len(prompt)):
             manager.release(running.popleft())
             match = manager.match(DEFAULT, packed)
         if place >= WARM_UP * len(prompts):

@@ -153,7 +153,7 @@ def test_what_was_matched_is_pinned_before_anything_is_allocated() -> None:
     assert len(set(one.table)) == 3
     manager.check()
     match = manager.match(DEFAULT, pack([1, 2, 3, 4, 5]))
-    assert not manager.can_admit(match, 5)
+    assert not manager.can_admit(DEFAULT, match, 5)
     with pytest.raises(NoSpaceError):
         manager.admit(DEFAULT, pack([1, 2, 3, 4, 5]))
     manager.check()
@@ -166,7 +166,7 @@ def test_a_match_inside_an_edge_leaves_the_rest_of_it_to_evict() -> None:
     for extra, fits in ((8, True), (9, False)):
         prompt = [1] * 4 + [2] * 4 + [9] * extra
         match = manager.match(DEFAULT, pack(prompt))
-        assert manager.can_admit(match, len(prompt)) is fits
+        assert manager.can_admit(DEFAULT, match, len(prompt)) is fits
     sequence = manager.admit(DEFAULT, pack([1] * 4 + [2] * 4 + [9] * 8))
     assert sequence.stored == 8
     manager.check()
@@ -333,7 +333,7 @@ def test_the_eviction_queue_does_not_grow_with_use() -> None:
         store(manager, [number] * 4)
     for _ in range(10_000):
         manager.release(manager.admit(DEFAULT, pack([3] * 4)))
-    assert len(manager.tree._queue._heap) <= 200
+    assert len(manager.shares._common._heap) <= 200
     manager.check()
 
 
@@ -385,7 +385,7 @@ def test_check_finds_broken_books() -> None:
         sequence.packed[0] += 1
 
     def forgotten_leaf(manager: MemoryManager, sequence: Sequence) -> None:
-        manager.tree._queue._heap.clear()
+        manager.shares._common._heap.clear()
 
     def unsorted(manager: MemoryManager, sequence: Sequence) -> None:
         manager.tree.root.order[sequence.account.number].reverse()

@@ -86,7 +86,7 @@ class MemoryMachine(RuleBasedStateMachine):
         leader = self.manager.leader(match, scope, packed)
         if leader is not None:
             self._check_leader(leader, scope, tokens)
-        assert self.manager.can_admit(match, len(tokens)) == self.model.fits(path, len(tokens))
+        assert self.manager.can_admit(scope, match, len(tokens)) == self.model.fits(path, len(tokens))
         if not self.model.fits(path, len(tokens)):
             with pytest.raises(NoSpaceError):
                 self.manager.admit(scope, packed)

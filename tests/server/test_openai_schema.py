@@ -70,6 +70,9 @@ OUR_USES = {
     "repetition_penalty": {"repetition_penalty": 1.1},
     "cache_salt": {"cache_salt": "s"},
     "cache_prompt": {"cache_prompt": True},
+    "cache_control": {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
+    "skip_reading_prefix_cache": {"skip_reading_prefix_cache": True},
+    "skip_writing_prefix_cache": {"skip_writing_prefix_cache": True},
 }
 
 

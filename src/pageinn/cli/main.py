@@ -22,6 +22,7 @@ from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, add_serving
 from pageinn.cli.simulate_flags import add_simulate
 from pageinn.cli.sizes import parse_gib, parse_size
 from pageinn.cli.stack_flags import add_stack
+from pageinn.cli.warm_flags import add_warm
 from pageinn.cli.watch_flags import add_watch
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _COMMANDS = {
     "models": "models:models_command",
     "chat": "chat:chat_command",
     "run": "run_batch:run_command",
+    "warm": "warm:warm_command",
     "measure": "measure:measure_command",
     "plan": "plan:plan_command",
     "simulate": "simulate:simulate_command",
@@ -101,6 +103,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     models.add_argument("model", nargs="?", metavar="MODEL", help=_MODEL_HELP)
     _add_chat(commands)
     _add_run(commands)
+    add_warm(commands)
     add_measure(commands)
     add_plan(commands)
     add_simulate(commands)
@@ -164,7 +167,9 @@ def _add_url(parser: argparse.ArgumentParser) -> None:
 
 
 #: What `chat` and `run` take that has nothing to do with loading a model.
-_ASKING = frozenset({"command", "url", "system", "temperature", "max_tokens", "requests", "output", "concurrency"})
+_ASKING = frozenset(
+    {"command", "url", "system", "temperature", "max_tokens", "requests", "output", "concurrency", "file"}
+)
 
 
 def _check_url(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -262,6 +267,13 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="GIB",
         help="the same as --host-memory-bytes, in GiB",
     )
+    group.add_argument(
+        "--max-retained-share",
+        type=_share,
+        metavar="SHARE",
+        help="how much of the cache prefixes that are pinned or kept for a time may hold, from 0 to below 1 "
+        "(default: 0.5)",
+    )
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:
@@ -290,6 +302,16 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         help="tenants and their keys, in TOML; read again on SIGHUP (default: everybody is one tenant)",
     )
     group.add_argument("--metrics-key", metavar="KEY", help="the key that /metrics asks for (default: none)")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
+    return share
 
 
 def _port(text: str) -> int:

@@ -14,6 +14,7 @@ from socket import socket
 
 from pageinn.cli.loading import LOAD_ERRORS, load
 from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, as_asked
+from pageinn.engine.client import EngineClient
 from pageinn.server.access import Access
 from pageinn.server.app import create_app
 from pageinn.server.run import PortError, address_of, bind, serve
@@ -38,11 +39,13 @@ def _serve(args: Namespace) -> int:
     served, description = load(args)
     print(description, file=sys.stderr)
     _log_requests()
+    if access.keyring is not None:
+        served.client.configure_tenants(access.keyring.rules)
     complete = serve(
         create_app(as_asked(served, args), access=access),
         sock,
         ready=lambda: _say_ready(began, sock),
-        hangup=None if access.keyring is None else partial(_reload, access.keyring),
+        hangup=None if access.keyring is None else partial(_reload, access.keyring, served.client),
     )
     return 0 if complete else 1
 
@@ -67,13 +70,14 @@ def _warn_if_open(access: Access, sock: socket) -> None:
         )
 
 
-def _reload(keyring: Keyring) -> None:
-    """What SIGHUP asks for: the keys as the file has them now, or, if it is bad, as they were."""
+def _reload(keyring: Keyring, client: EngineClient) -> None:
+    """What SIGHUP asks for: keys and shares as the file has them now, or, if it is bad, as they were."""
     try:
         keyring.reload()
     except KeysError as error:
         print(f"pageinn: error: {error}; the keys stay as they were", file=sys.stderr, flush=True)
         return
+    client.configure_tenants(keyring.rules)
     print(f"pageinn: keys of {keyring.num_tenants} tenants read", file=sys.stderr, flush=True)
 
 

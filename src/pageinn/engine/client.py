@@ -6,21 +6,27 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pageinn.engine.messages import (
     Cancel,
+    ConfigureTenants,
     Delta,
     EngineDeadError,
     GenerationRequest,
+    ListPins,
     RefusedError,
     ResetPrefixCache,
     ResetReport,
     Submit,
+    TenantRules,
+    Unpin,
 )
 from pageinn.engine.stats import Stats
+from pageinn.memory.retention import Pin
+from pageinn.memory.shares import check_shares
 
 if TYPE_CHECKING:
     from pageinn.engine.core import EngineCore
@@ -48,7 +54,9 @@ class _Shutdown:
     """Ends the step loop."""
 
 
-_Message = tuple[Submit, _Stream] | Cancel | _Shutdown | tuple[ResetPrefixCache, "Future[ResetReport]"]
+_Question = tuple[ResetPrefixCache | ListPins | Unpin, "Future[Any]"]
+_Message = tuple[Submit, _Stream] | Cancel | ConfigureTenants | _Shutdown | _Question
+T = TypeVar("T")
 
 
 class EngineClient:
@@ -112,7 +120,25 @@ class EngineClient:
     async def reset_prefix_cache(self) -> ResetReport:
         """Drop all kept blocks; says what that freed. Raises EngineDeadError when the loop has ended."""
         answer: Future[ResetReport] = Future()
-        self._inbox.put((ResetPrefixCache(), answer))
+        return await self._ask((ResetPrefixCache(), answer), answer)
+
+    async def pins(self) -> list[Pin]:
+        """The pinned prefixes. Raises EngineDeadError when the loop has ended."""
+        answer: Future[list[Pin]] = Future()
+        return await self._ask((ListPins(), answer), answer)
+
+    async def unpin(self, name: str) -> Pin | None:
+        """Let go of a pinned prefix; None if there is none of this name. Raises EngineDeadError as above."""
+        answer: Future[Pin | None] = Future()
+        return await self._ask((Unpin(name), answer), answer)
+
+    def configure_tenants(self, rules: Mapping[str, TenantRules]) -> None:
+        """Let these rules hold from the next step on. Raises SharesError where they contradict each other."""
+        check_shares({tenant: rule.share for tenant, rule in rules.items()})
+        self._inbox.put(ConfigureTenants(rules))
+
+    async def _ask(self, message: _Question, answer: Future[T]) -> T:
+        self._inbox.put(message)
         self._require_loop()
         return await asyncio.wrap_future(answer)
 
@@ -159,13 +185,25 @@ class EngineClient:
                     stream.started = True
                 case Cancel(request_id):
                     self._core.cancel(request_id)
-                case (ResetPrefixCache(), Future() as answer):
+                case ConfigureTenants(rules):
+                    self._core.configure_tenants(rules)
+                    self._stats = self._core.stats()
+                case (ResetPrefixCache() | ListPins() | Unpin() as question, Future() as answer):
                     if answer.set_running_or_notify_cancel():
-                        report = self._core.reset_prefix_cache()
+                        result = self._answer(question)
                         self._stats = self._core.stats()
-                        answer.set_result(report)
+                        answer.set_result(result)
                 case _Shutdown():
                     return False
+
+    def _answer(self, question: ResetPrefixCache | ListPins | Unpin) -> ResetReport | list[Pin] | Pin | None:
+        match question:
+            case ResetPrefixCache():
+                return self._core.reset_prefix_cache()
+            case ListPins():
+                return self._core.pins()
+            case Unpin(name):
+                return self._core.unpin(name)
 
     def _publish(self, deltas: list[Delta]) -> None:
         self._stats = self._core.stats()
@@ -185,7 +223,7 @@ class EngineClient:
             _wake(stream.loop, [(stream, EngineDeadError(why))])
         while not self._inbox.empty():
             match self._inbox.get():
-                case (ResetPrefixCache(), Future() as answer):
+                case (ResetPrefixCache() | ListPins() | Unpin(), Future() as answer):
                     if answer.set_running_or_notify_cancel():
                         answer.set_exception(EngineDeadError(why))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import PrefixCache
+from pageinn.memory.retention import DEFAULT_MOST_RETAINED
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
 
 __all__ = ["ConfigError", "EngineConfig"]
@@ -41,6 +42,7 @@ class EngineConfig:
     prefix_cache: PrefixCache = PrefixCache.KEEP
     eviction_policy: EvictionPolicy = EvictionPolicy.REUSE
     host_memory_bytes: int = 0
+    max_retained_share: float = DEFAULT_MOST_RETAINED
     threads: int | None = None
     seed: int | None = None
 

@@ -6,17 +6,26 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from pageinn.engine.checks import check_request
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
 from pageinn.engine.grammar import GrammarError, Grammars
-from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, RefusedError, ResetReport, TokenLogProb
+from pageinn.engine.messages import (
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    RefusedError,
+    ResetReport,
+    TenantRules,
+    TokenLogProb,
+)
 from pageinn.engine.outputs import Stream
-from pageinn.engine.stats import Stats
+from pageinn.engine.stats import Blocks, Stats, TenantStats
+from pageinn.memory.retention import Pin
 from pageinn.memory.tokens import pack
-from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop
+from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
 
@@ -103,6 +112,18 @@ class EngineCore:
         counts = self.scheduler.memory.reset()
         return ResetReport(counts.freed, counts.in_use)
 
+    def configure_tenants(self, rules: Mapping[str, TenantRules]) -> None:
+        """Take these rules in place of the former ones. Call it between steps only. Raises SharesError."""
+        self.scheduler.memory.configure_shares({tenant: rule.share for tenant, rule in rules.items()})
+
+    def pins(self) -> list[Pin]:
+        """The pinned prefixes. Call it between steps only."""
+        return self.scheduler.memory.retention.pins()
+
+    def unpin(self, name: str) -> Pin | None:
+        """Let go of a pinned prefix; None if there is none of this name. Call it between steps only."""
+        return self.scheduler.memory.unpin(name)
+
     def step(self) -> list[Delta]:
         """Plan, compute and commit one step; what it brought, in the order of the plan."""
         events, self._events = self._events, []
@@ -188,7 +209,30 @@ class EngineCore:
             time_to_first_token=self._stats.time_to_first_token.copy(),
             time_per_output_token=self._stats.time_per_output_token.copy(),
             request_latency=self._stats.request_latency.copy(),
+            tenants=self._tenants(),
+            blocks_retained=self.scheduler.memory.tree.num_held,
+            retentions=asdict(self.scheduler.memory.retention.counters),
         )
+
+    def _tenants(self) -> dict[str, TenantStats]:
+        """Counters and blocks by tenant, those without a rule together."""
+        shares, counters = self.scheduler.memory.shares, self.scheduler.counters.tenants
+        blocks: dict[str, Blocks] = {}
+        for holding in shares.all():
+            label = shares.label(holding.tenant)
+            active, kept = blocks.get(label, (0, 0))
+            blocks[label] = Blocks(active + holding.active, kept + holding.kept)
+        nothing = TenantCounters()
+        return {
+            label: TenantStats(
+                prefix_cache_queries=counters.get(label, nothing).queries,
+                prefix_cache_hits=counters.get(label, nothing).hits,
+                preemptions=counters.get(label, nothing).preemptions,
+                evicted_blocks=shares.evicted[label],
+                blocks=blocks.get(label, Blocks(0, 0)),
+            )
+            for label in sorted({*counters, *shares.evicted, *blocks})
+        }
 
     def _request(self, request: GenerationRequest) -> Request:
         sampling = request.sampling
@@ -201,5 +245,8 @@ class EngineCore:
             eos_ids=self._tokenizer.eos_ids,
             ignore_eos=sampling.ignore_eos,
             stop_ids=frozenset(sampling.stop_token_ids),
-            read_cache=sampling.prompt_logprobs is None,
+            read_cache=request.read_cache and sampling.prompt_logprobs is None,
+            store=request.store,
+            retain=request.retain,
+            pin=request.pin,
         )

@@ -114,6 +114,7 @@ class Engine:
             PrefixCache(config.prefix_cache),
             EvictionPolicy(config.eviction_policy),
             host_blocks,
+            most_retained=config.max_retained_share,
         )
         scheduler = Scheduler(limits, memory)
         executor = Executor(model, store, host, backend, config.max_num_seqs, self.max_model_len)

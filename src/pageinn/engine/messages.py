@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.memory.shares import Share
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,20 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt to continue. `prompt` holds token ids."""
+    """A prompt to continue. `prompt` holds token ids.
+
+    read_cache False: nothing that is known of the prompt is reused. store False: nothing that is computed is shared or
+    kept. retain: prefixes to keep for a time. pin: the name under which the whole prompt is to be pinned.
+    """
 
     request_id: str
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     scope: Scope = DEFAULT
+    read_cache: bool = True
+    store: bool = True
+    retain: tuple[Retain, ...] = ()
+    pin: str | None = None
 
 
 class FinishReason(StrEnum):
@@ -84,9 +95,10 @@ class Delta:
     """A piece of one choice's answer.
 
     text never holds any part of a stop string. tokens and logprobs are what this piece newly generated; text may lag
-    behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed
-    (of the request, the same in each delta). error explains FinishReason.ERROR. prompt_logprobs come whole with each
-    choice's first delta; the first token's is None.
+    behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed,
+    retained_tokens those that are kept for a time or pinned as asked for (of the request, the same in each delta).
+    error explains FinishReason.ERROR. prompt_logprobs come whole with each choice's first delta; the first token's is
+    None.
     """
 
     request_id: str
@@ -98,6 +110,7 @@ class Delta:
     finish_reason: FinishReason | None = None
     error: str | None = None
     prompt_logprobs: tuple[PromptLogProb | None, ...] = ()
+    retained_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,32 @@ class Cancel:
 @dataclass(frozen=True)
 class ResetPrefixCache:
     """Drop all kept blocks."""
+
+
+@dataclass(frozen=True)
+class ListPins:
+    """Say which prefixes are pinned. Answered by a list of Pin."""
+
+
+@dataclass(frozen=True)
+class Unpin:
+    """Let go of a pinned prefix. Answered by its Pin, or by None if there is none of this name."""
+
+    name: str
+
+
+class TenantRules(NamedTuple):
+    """A tenant's part of the pool, and its weight where tenants wait for each other."""
+
+    share: Share = Share()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class ConfigureTenants:
+    """Take these rules, which `check_shares` has no objection to, in place of the former ones."""
+
+    rules: Mapping[str, TenantRules]
 
 
 class ResetReport(NamedTuple):

@@ -84,6 +84,7 @@ class Stream:
             finish_reason=reason,
             error=error,
             prompt_logprobs=prompt_logprobs,
+            retained_tokens=outcome.retained_tokens,
         )
 
     def _time(self, choice: int, now: float, stats: Stats) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass
@@ -26,6 +27,23 @@ class Histogram:
     def copy(self) -> Histogram:
         """A copy that later observations do not change."""
         return Histogram(self.bounds, self.counts[:], self.total)
+
+
+class Blocks(NamedTuple):
+    """Blocks that running sequences use, and those that are kept."""
+
+    active: int
+    kept: int
+
+
+class TenantStats(NamedTuple):
+    """A tenant's part of the figures of the same name."""
+
+    prefix_cache_queries: int
+    prefix_cache_hits: int
+    preemptions: int
+    evicted_blocks: int
+    blocks: Blocks
 
 
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -80,6 +98,12 @@ class Stats:
     window_queries: int = 0
     window_hits: int = 0
     """Queries and hits of the last minute; no queries means that there is no rate."""
+    tenants: dict[str, TenantStats] = field(default_factory=dict)
+    """By label: the configured tenants, what is public, and all others together."""
+    blocks_retained: int = 0
+    """Blocks held for prefixes that are kept for a time or pinned."""
+    retentions: dict[str, int] = field(default_factory=dict)
+    """Prefixes that were to be kept, by what became of them."""
     time_to_first_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     time_per_output_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     request_latency: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pageinn.memory.scopes import Scope
+from pageinn.memory.shares import Holding, Shares
 
 
 class Usage(NamedTuple):
@@ -36,19 +37,51 @@ class HostUsage(NamedTuple):
 class Account:
     """The blocks of one scope, kept current by whoever moves a block. `number` is never given to another scope.
 
-    hosted: its slots in the host pool; the other counts are of blocks on the device.
+    hosted: its slots in the host pool; the other counts are of blocks on the device, and what is added to them is added
+    to the tenant's `holding` too. An account that will never own anything needs none.
     """
 
-    __slots__ = ("hosted", "kept", "number", "pinned", "private", "scope", "sequences")
+    __slots__ = ("_kept", "_pinned", "_private", "holding", "hosted", "number", "scope", "sequences")
 
-    def __init__(self, scope: Scope, number: int) -> None:
+    def __init__(self, scope: Scope, number: int, holding: Holding | None = None) -> None:
         self.scope = scope
         self.number = number
-        self.private = 0
-        self.pinned = 0
-        self.kept = 0
+        self.holding = holding or Holding(scope.tenant)
+        self._private = 0
+        self._pinned = 0
+        self._kept = 0
         self.hosted = 0
         self.sequences = 0
+
+    @property
+    def private(self) -> int:
+        """Blocks of one running sequence each."""
+        return self._private
+
+    @private.setter
+    def private(self, blocks: int) -> None:
+        self.holding.active += blocks - self._private
+        self._private = blocks
+
+    @property
+    def pinned(self) -> int:
+        """Blocks of the tree that running sequences use."""
+        return self._pinned
+
+    @pinned.setter
+    def pinned(self, blocks: int) -> None:
+        self.holding.active += blocks - self._pinned
+        self._pinned = blocks
+
+    @property
+    def kept(self) -> int:
+        """Blocks of the tree that nobody uses."""
+        return self._kept
+
+    @kept.setter
+    def kept(self, blocks: int) -> None:
+        self.holding.kept += blocks - self._kept
+        self._kept = blocks
 
     @property
     def idle(self) -> bool:
@@ -59,7 +92,8 @@ class Account:
 class Ledger:
     """All accounts, by scope. Salts make scopes unbounded in number, so idle ones are closed."""
 
-    def __init__(self, public: Scope) -> None:
+    def __init__(self, public: Scope, shares: Shares) -> None:
+        self._shares = shares
         self._accounts: dict[Scope, Account] = {}
         self._next_number = 0
         self.public = self.open(public)
@@ -68,7 +102,7 @@ class Ledger:
         """The account of a scope, opened if need be."""
         account = self._accounts.get(scope)
         if account is None:
-            account = self._accounts[scope] = Account(scope, self._next_number)
+            account = self._accounts[scope] = Account(scope, self._next_number, self._shares.open(scope.tenant))
             self._next_number += 1
         return account
 
@@ -78,8 +112,10 @@ class Ledger:
 
     def close_if_idle(self, account: Account) -> None:
         """Forget an account that owns nothing. The public one stays."""
-        if account.idle and account is not self.public:
-            self._accounts.pop(account.scope, None)
+        known = self._accounts.get(account.scope) is account
+        if account.idle and known and account is not self.public:
+            del self._accounts[account.scope]
+            self._shares.close(account.holding)
 
     def all(self) -> list[Account]:
         """The open accounts."""

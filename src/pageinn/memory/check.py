@@ -26,6 +26,8 @@ def check(manager: MemoryManager, sequences: Iterable[Sequence]) -> None:
     _check_accounts(manager, sequences, nodes)
     _check_host(manager, nodes)
     _check_residency(manager, nodes)
+    _check_retention(manager, nodes)
+    _check_holdings(manager)
 
 
 def _check_owners(manager: MemoryManager, sequences: list[Sequence], nodes: list[Node]) -> None:
@@ -51,7 +53,7 @@ def _check_pins(manager: MemoryManager, sequences: list[Sequence], nodes: list[N
     pinned = sum(len(node.blocks) for node in nodes if node.pins)
     assert (manager.tree.num_kept, manager.tree.num_pinned) == (kept, pinned), "kept or pinned is miscounted"
     # What is counted as evictable must be reachable by the queue, leaf by leaf.
-    queued = Counter(id(node) for node in manager.tree._queue.leaves())
+    queued = Counter(id(node) for node in manager.shares.leaves())
     assert queued == Counter(id(node) for node in nodes if node.evictable_leaf), "the eviction queue lost a leaf"
 
 
@@ -153,3 +155,35 @@ def _check_residency(manager: MemoryManager, nodes: list[Node]) -> None:
         assert not node.blocks or parent is root or (parent and parent.blocks), "a device block hangs from the host"
         assert node.blocks or not node.pins, "a sequence runs on blocks that are not on the device"
         assert node.flight <= outbox.flight, "a store is in a flight to come"
+
+
+def _check_retention(manager: MemoryManager, nodes: list[Node]) -> None:
+    retains: Counter[int] = Counter()
+    for held in manager.retention.nodes():
+        node: Node | None = held
+        while node is not None:
+            retains[id(node)] += 1
+            node = node.parent
+    assert manager.tree.root.retains == 0
+    for node in nodes:
+        assert node.retains == retains[id(node)], "a node's retains are not the holds whose path goes through it"
+    held_nodes = [node for node in nodes if node.retains]
+    assert manager.tree.num_held == sum(len(node.blocks) for node in held_nodes) <= manager.retention.most
+    assert manager.tree.num_retained == sum(len(node.blocks) for node in held_nodes if node.pins == 0)
+    for holding in manager.shares.all():
+        own = [node for node in held_nodes if node.account.holding is holding]
+        assert holding.held == sum(len(node.blocks) for node in own)
+        assert holding.retained == sum(len(node.blocks) for node in own if node.pins == 0)
+
+
+def _check_holdings(manager: MemoryManager) -> None:
+    accounts = manager.ledger.all()
+    for holding in manager.shares.all():
+        own = [account for account in accounts if account.holding is holding]
+        assert all(account.scope.tenant == holding.tenant for account in own), "an account is charged to another tenant"
+        assert holding.accounts == len(own)
+        assert holding.kept == sum(account.kept for account in own)
+        assert holding.active == sum(account.private + account.pinned for account in own)
+        over = holding.usage > holding.maximum and holding.evictable
+        assert not over, "a tenant keeps more than its maximum"
+    assert sum(holding.accounts for holding in manager.shares.all()) == len(accounts)

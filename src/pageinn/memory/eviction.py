@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pageinn.memory.tokens import TOKEN_BYTES
 
@@ -93,11 +93,19 @@ def ranking_of(policy: EvictionPolicy, num_blocks: int) -> Ranking:
     return LeastRecentlyUsed() if policy is EvictionPolicy.LRU else ReuseWeighted(num_blocks)
 
 
+class Head(NamedTuple):
+    """What a queue gives up next."""
+
+    rank: float
+    last_used: int
+    leaf: Node
+
+
 class EvictionQueue:
     """Evictable leaves by rank: whole blocks in a heap whose outdated entries are skipped when they surface, tails by
     recency, which is their rank's order.
 
-    push, discard and peek cost O(log n) amortised. An entry is outdated when its node is gone, pinned, grown into an
+    push, discard and head cost O(log n) amortised. An entry is outdated when its node is gone, pinned, grown into an
     inner node, or was pushed again.
     """
 
@@ -127,26 +135,27 @@ class EvictionQueue:
         if self._tails.pop(leaf, None) is None:
             self._newest.pop(leaf, None)
 
-    def peek(self) -> Node | None:
+    def head(self) -> Head | None:
         """The leaf to take from, or None."""
         whole = self._whole()
         if not self._tails:
-            return None if whole is None else whole[3]
-        tail, rank = next(iter(self._tails.items()))
-        too_many = self.ranking.most_tails is not None and len(self._tails) > self.ranking.most_tails
-        if whole is None or too_many or (rank, tail.last_used) <= whole[:2]:
-            return tail
-        return whole[3]
+            return whole
+        leaf, rank = next(iter(self._tails.items()))
+        if self.ranking.most_tails is not None and len(self._tails) > self.ranking.most_tails:
+            rank = float("-inf")
+        tail = Head(rank, leaf.last_used, leaf)
+        return tail if whole is None or tail[:2] <= whole[:2] else whole
 
     def leaves(self) -> list[Node]:
         """All that is queued, for checks and for queueing anew."""
         return [*(entry[3] for entry in self._heap if self._current(entry)), *self._tails]
 
-    def _whole(self) -> tuple[float, int, int, Node] | None:
+    def _whole(self) -> Head | None:
         while self._heap:
+            rank, last_used, number, node = self._heap[0]
             if self._current(self._heap[0]):
-                return self._heap[0]
-            _, _, number, node = heapq.heappop(self._heap)
+                return Head(rank, last_used, node)
+            heapq.heappop(self._heap)
             if self._newest.get(node) == number:
                 del self._newest[node]
         return None

@@ -275,9 +275,9 @@ class HostTier:
         return parked
 
     def _alone(self, node: Node) -> list[Node]:
-        """From the bottom up, the nodes that one sequence alone pins and below which nothing else is on the device."""
+        """From the bottom up, the nodes that one sequence alone pins, and nothing else keeps, on the device."""
         alone: list[Node] = []
-        while node.pins == 1 and node.below == bool(alone):
+        while node.pins == 1 and node.below == bool(alone) and not node.retains:
             alone.append(node)
             assert node.parent is not None
             node = node.parent

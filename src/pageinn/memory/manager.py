@@ -6,18 +6,21 @@ sequence pins the node where its path ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, HostUsage, Ledger, Usage
-from pageinn.memory.eviction import EvictionPolicy
+from pageinn.memory.budget import Budget
+from pageinn.memory.eviction import EvictionPolicy, ranking_of
 from pageinn.memory.host import Parked
 from pageinn.memory.matching import Match, Place
 from pageinn.memory.moves import Move, MoveKind, Outbox
 from pageinn.memory.node import Node
 from pageinn.memory.pool import BlockPool, NoSpaceError
+from pageinn.memory.retention import DEFAULT_MOST_RETAINED, Pin, Retention
 from pageinn.memory.scopes import PUBLIC, Scope
+from pageinn.memory.shares import Share, Shares
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
 from pageinn.memory.tree import PrefixTree
 from pageinn.memory.waste import Occupancy, occupancy
@@ -50,10 +53,10 @@ class Sequence:
 
     packed: all known tokens. stored: how many of them have keys and values in place. table: its physical blocks, the
     first `shared` of which belong to the tree, the others to the sequence alone. loaded: blocks that came from the host
-    when it started.
+    when it started. unshared: none of its own enters the tree.
     """
 
-    __slots__ = ("account", "leads", "loaded", "node", "packed", "shared", "stored", "table")
+    __slots__ = ("account", "leads", "loaded", "node", "packed", "shared", "stored", "table", "unshared")
 
     def __init__(self, account: Account, node: Node, packed: bytes) -> None:
         self.account = account
@@ -63,6 +66,7 @@ class Sequence:
         self.shared = 0
         self.stored = 0
         self.loaded = 0
+        self.unshared = False
         self.leads: LeaderKey | None = None
 
     @property
@@ -89,6 +93,7 @@ class MemoryManager:
         prefix_cache: PrefixCache = PrefixCache.KEEP,
         eviction_policy: EvictionPolicy = EvictionPolicy.REUSE,
         host_blocks: int = 0,
+        most_retained: float = DEFAULT_MOST_RETAINED,
     ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size is {block_size}; a block needs at least one slot")
@@ -99,12 +104,14 @@ class MemoryManager:
         self.block_size = block_size
         self.prefix_cache = prefix_cache
         self.pool = BlockPool(num_blocks)
-        self.ledger = Ledger(PUBLIC)
+        self.shares = Shares(num_blocks, ranking_of(eviction_policy, num_blocks), block_size)
+        self.ledger = Ledger(PUBLIC, self.shares)
         self.outbox = Outbox()
-        self.tree = PrefixTree(block_size, self.ledger, self.pool, eviction_policy, self.outbox, host_blocks)
+        self.tree = PrefixTree(block_size, self.ledger, self.pool, self.shares, self.outbox, host_blocks)
+        self.retention = Retention(self.tree, num_blocks, most_retained)
+        self.budget = Budget(self.pool, self.tree, self.shares, self.retention)
         self.host = self.tree.host
         self.num_private = 0
-        self.evicted_blocks = 0
         self._sequences: set[Sequence] = set()
         self._leaders: dict[LeaderKey, Sequence] = {}
 
@@ -151,23 +158,30 @@ class MemoryManager:
 
     @property
     def available(self) -> int:
-        """Blocks that are free or can be evicted."""
-        return self.pool.num_free + self.tree.num_kept
+        """Blocks that are free or can be evicted, whoever keeps them."""
+        return self.budget.available
 
-    def can_admit(self, match: Match, tokens: int, reserve: int = 0) -> bool:
+    @property
+    def evicted_blocks(self) -> int:
+        """Kept blocks that were given up for others, so far."""
+        return self.budget.evicted_blocks
+
+    def can_admit(self, scope: Scope, match: Match, tokens: int, reserve: int = 0) -> bool:
         """Whether a sequence of that many tokens fits on top of its match, with `reserve` blocks left over."""
         needed = self.blocks_for(tokens) - self._matched_blocks(match) + self.tree.absent_blocks(match.place)
-        return needed + reserve <= self.available - self.tree.kept_on_path(match.place)
+        path = self.tree.kept_on_path(match.place)
+        return self.budget.admits(scope.tenant, path, needed, reserve, alone=not self._sequences)
 
     def can_reserve(self, sequence: Sequence) -> bool:
         """Whether there is a block for the sequence's last known token."""
-        return self.blocks_for(sequence.num_tokens) - len(sequence.table) <= self.available
+        missing = self.blocks_for(sequence.num_tokens) - len(sequence.table)
+        return missing <= self.budget.available_to(sequence.account.scope.tenant, self._alone(sequence))
 
     def can_fork(self, parent: Sequence) -> bool:
         """Whether a fork finds a block for the parent's partly filled one, if it has one."""
-        if self.prefix_cache is PrefixCache.OFF:
+        if self.prefix_cache is PrefixCache.OFF or parent.unshared:
             return False
-        return parent.stored % self.block_size == 0 or self.available >= 1
+        return parent.stored % self.block_size == 0 or self.budget.available_to(parent.account.scope.tenant) >= 1
 
     def usage(self) -> Usage:
         """Blocks of the whole pool by state: free + kept + in use = total."""
@@ -199,16 +213,25 @@ class MemoryManager:
 
     # --- acts ---
 
-    def admit(self, scope: Scope, packed: bytes, match: Match | None = None, *, resumed: bool = False) -> Sequence:
+    def admit(
+        self,
+        scope: Scope,
+        packed: bytes,
+        match: Match | None = None,
+        *,
+        resumed: bool = False,
+        unshared: bool = False,
+    ) -> Sequence:
         """Start a sequence: pin what matches, take blocks for the rest. Raises NoSpaceError and changes nothing.
 
         `match` must be the manager's newest answer for the same scope and tokens, with nothing done in between.
-        resumed: it ran before, so that what it finds now says nothing about reuse.
+        resumed: it ran before, so that what it finds now says nothing about reuse. unshared: what it computes is shared
+        with nobody and kept for nobody.
         """
         if match is None:
             match = self.match(scope, packed)
         tokens = len(packed) // TOKEN_BYTES
-        if not self.can_admit(match, tokens):
+        if not self.can_admit(scope, match, tokens):
             raise NoSpaceError(f"{tokens} tokens need more blocks than the {self.available} available")
         account = self.ledger.open(scope)
         account.sequences += 1
@@ -223,12 +246,14 @@ class MemoryManager:
             self.tree.count_reuse(node)
         absent = self.tree.absent(node)
         sequence = Sequence(account, node, packed)
+        sequence.unshared = unshared
         sequence.shared = self._matched_blocks(match)
         sequence.stored = self.matched_tokens(match)
         if donor and kind is MoveKind.LOAD:
             donor.node.pins += 1
-        back = self._free_up(sum(len(each.host) for each in absent))
-        fresh = self._take(self.blocks_for(tokens) - sequence.shared, account)
+        alone = not self._sequences
+        back = self.budget.take(sum(len(each.host) for each in absent), account.holding, alone)
+        fresh = self._take(self.blocks_for(tokens) - sequence.shared, account, alone)
         if donor and kind is MoveKind.LOAD:
             donor.node.pins -= 1
             self.host.note(donor.node)
@@ -255,7 +280,7 @@ class MemoryManager:
         missing = self.blocks_for(sequence.num_tokens) - len(sequence.table)
         if missing <= 0:
             return None
-        fresh = self._take(missing, sequence.account)
+        fresh = self._take(missing, sequence.account, self._alone(sequence))
         sequence.table += fresh
         return TableEdit(len(sequence.table) - missing, fresh)
 
@@ -266,7 +291,7 @@ class MemoryManager:
         """
         sequence.stored = stored
         full = stored // self.block_size
-        if self.prefix_cache is PrefixCache.OFF or full <= sequence.shared:
+        if self.prefix_cache is PrefixCache.OFF or sequence.unshared or full <= sequence.shared:
             return None
         self._unlead(sequence)
         start, block_bytes = sequence.shared, self.tree.block_bytes
@@ -297,7 +322,7 @@ class MemoryManager:
         child.stored = parent.stored
         child.table = parent.table[: parent.shared]
         if child.stored % self.block_size:
-            child.table += self._take(1, account)
+            child.table += self._take(1, account, alone=False)
             self.outbox.add(MoveKind.COPY, parent.table[parent.shared], child.table[-1])
         self._sequences.add(child)
         self._lead(child)
@@ -308,8 +333,12 @@ class MemoryManager:
         account, tail = sequence.account, self._tail(sequence)
         self.tree.unpin(sequence.node)
         private = self._leave(sequence)
-        keep = self.prefix_cache is PrefixCache.KEEP and 0 < len(tail) < self.tree.block_bytes
-        if keep and self.tree.keep_tail(sequence.node, account, tail, private[0]):
+        keep = self.prefix_cache is PrefixCache.KEEP and not sequence.unshared
+        if (
+            keep
+            and 0 < len(tail) < self.tree.block_bytes
+            and self.tree.keep_tail(sequence.node, account, tail, private[0])
+        ):
             private = private[1:]
         self.pool.give(private)
         self._close(account)
@@ -317,10 +346,11 @@ class MemoryManager:
     def park(self, sequence: Sequence) -> Parked | None:
         """End a sequence that is to come back: what only it holds goes to the host, and is held there.
 
-        Its blocks on the device are free then, but for those that something else hangs below. None, and nothing is
-        changed, if the host has no room. Give the result to `unpark` once the sequence has come back, or to `discard`.
+        Its blocks on the device are free then, but for those that something else hangs below or that are retained.
+        None, and nothing is changed, if the host has no room, or nothing of it is to be kept. Give the result to
+        `unpark` once the sequence has come back, or to `discard`.
         """
-        if self.host.num_slots == 0:
+        if self.host.num_slots == 0 or sequence.unshared:
             return None
         shared, account = sequence.shared, sequence.account
         tail = self._tail(sequence)
@@ -368,12 +398,55 @@ class MemoryManager:
             self._sweep()
 
     def reset(self) -> ResetCounts:
-        """Free all kept blocks, on the device and on the host."""
+        """Free all kept blocks, on the device and on the host, the retained and pinned ones too."""
+        self.retention.clear()
         return ResetCounts(self._drop_kept(), self.usage().in_use + self.host_usage().held)
 
     def drain_moves(self) -> list[Move]:
         """The block moves of all acts since the last call, which the next step performs in order before it writes."""
         return self.outbox.drain()
+
+    # --- shares and retention ---
+
+    def configure_shares(self, shares: Mapping[str, Share]) -> None:
+        """Take these tenants' shares in place of the former ones. Raises SharesError and changes nothing."""
+        self.shares.configure(shares)
+        self.budget.trim_all()
+
+    def retain(self, sequence: Sequence, tokens: int, end: float) -> int:
+        """Keep the sequence's first `tokens`, in whole blocks, from eviction until `end`; says how many tokens.
+
+        0 beyond a cap, or where nothing is kept. Raises ValueError for tokens that are not stored yet.
+        """
+        blocks = self._retainable(sequence, tokens)
+        node = self.tree.ending(sequence.node, sequence.shared, blocks)
+        kept = blocks and self.retention.keep(node, sequence.account, end)
+        return blocks * self.block_size if kept else 0
+
+    def pin(self, name: str, sequence: Sequence, tokens: int) -> Pin | None:
+        """Like `retain`, until `unpin`; None beyond the cap, or where nothing is kept."""
+        blocks = self._retainable(sequence, tokens)
+        if not blocks:
+            return None
+        node = self.tree.ending(sequence.node, sequence.shared, blocks)
+        return self.retention.pin(name, node, sequence.account.scope, blocks * self.block_size)
+
+    def unpin(self, name: str) -> Pin | None:
+        """Let go of a pin; None if there is none of this name."""
+        pin = self.retention.unpin(name)
+        self.budget.trim_all()
+        return pin
+
+    def expire(self, now: float) -> None:
+        """Let go of what was to be retained until now."""
+        if self.retention.expire(now):
+            self.budget.trim_all()
+
+    def _retainable(self, sequence: Sequence, tokens: int) -> int:
+        """How many whole blocks of the first `tokens` can be retained."""
+        if tokens > sequence.stored:
+            raise ValueError(f"{tokens} tokens are to be retained, {sequence.stored} are stored")
+        return min(tokens // self.block_size, sequence.shared) if self.prefix_cache is PrefixCache.KEEP else 0
 
     # --- inside ---
 
@@ -403,6 +476,7 @@ class MemoryManager:
     def _close(self, account: Account) -> None:
         """After a sequence of the account has left. Not before, so that the account stays open until then."""
         self._sweep()
+        self.budget.trim(account.holding)
         account.sequences -= 1
         self.ledger.close_if_idle(account)
 
@@ -416,18 +490,12 @@ class MemoryManager:
         # What is held for a parked sequence went to the host just now; where it found no room there, the rest is free.
         return freed + self.host.clear()
 
-    def _free_up(self, count: int) -> list[int]:
-        """Take blocks, evicting for them."""
-        missing = count - self.pool.num_free
-        if missing > 0:
-            if missing > self.tree.num_kept:
-                raise NoSpaceError(f"{count} blocks asked for, {self.available} available")
-            self.evicted_blocks += self.tree.evict(missing)
-        return self.pool.take(count)
+    def _alone(self, sequence: Sequence) -> bool:
+        return self._sequences == {sequence}
 
-    def _take(self, count: int, account: Account) -> list[int]:
-        """Take blocks for a sequence alone."""
-        taken = self._free_up(count)
+    def _take(self, count: int, account: Account, alone: bool) -> list[int]:
+        """Take blocks that are one sequence's own."""
+        taken = self.budget.take(count, account.holding, alone)
         self.num_private += count
         account.private += count
         return taken
@@ -437,7 +505,7 @@ class MemoryManager:
         block_bytes = self.tree.block_bytes
         start = sequence.shared * block_bytes
         following = bytes(sequence.packed[start : start + block_bytes])
-        if self.prefix_cache is PrefixCache.OFF or len(following) < block_bytes:
+        if self.prefix_cache is PrefixCache.OFF or sequence.unshared or len(following) < block_bytes:
             return
         key = LeaderKey(sequence.node, sequence.account.number, following)
         if self._leaders.setdefault(key, sequence) is sequence:

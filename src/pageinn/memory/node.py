@@ -23,9 +23,10 @@ class Node:
 
     Where it resides: `blocks` on the device, `host` in slots of the host pool; one of them may be empty, and both are
     whole otherwise. A node on the device has only such ancestors. pins counts the running sequences whose path goes
-    through or ends here, holds the parked ones; below, the children that are on the device. last_used is a tick of the
-    tree's counter; hits counts the sequences that found it computed; flight is the step that brings the host copy.
-    `order` lists, per account, the children's first blocks sorted, so that the best partial match is a neighbour.
+    through or ends here, holds the parked ones, retains what keeps it for a time or by the operator's pin; below, the
+    children that are on the device. last_used is a tick of the tree's counter; hits counts the sequences that found it
+    computed; flight is the step that brings the host copy. `order` lists, per account, the children's first blocks
+    sorted, so that the best partial match is a neighbour.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Node:
         "order",
         "parent",
         "pins",
+        "retains",
         "tails",
         "tokens",
     )
@@ -57,6 +59,7 @@ class Node:
         self.below = 0
         self.pins = 0
         self.hits = 0
+        self.retains = 0
         self.holds = 0
         self.last_used = 0
         self.flight = 0
@@ -68,8 +71,9 @@ class Node:
 
     @property
     def evictable_leaf(self) -> bool:
-        """Whether the node is in the tree (the root is not evictable), unpinned, and the last of its path on device."""
-        return self.pins == 0 and not self.below and bool(self.blocks) and self.parent is not None
+        """Whether the node is in the tree (the root is not evictable), wanted by nobody, and the last on device."""
+        wanted = self.pins or self.retains or self.below
+        return not wanted and bool(self.blocks) and self.parent is not None
 
     @property
     def host_leaf(self) -> bool:

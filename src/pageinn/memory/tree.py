@@ -6,34 +6,46 @@ block boundaries only, real tokens compared instead of hashes, and scopes that c
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pageinn.memory.accounts import Account, Ledger
-from pageinn.memory.eviction import EvictionPolicy, EvictionQueue, ranking_of
 from pageinn.memory.host import HostTier
 from pageinn.memory.matching import Matching, Place
 from pageinn.memory.moves import Outbox
 from pageinn.memory.node import ChildKey, Node
 from pageinn.memory.pool import BlockPool
+from pageinn.memory.shares import Holding, Shares, Victim
 from pageinn.memory.tokens import TOKEN_BYTES
 
 #: Before any flight: nothing that is on the host alone counts.
 _NEVER = -1
 
 
+class OnPath(NamedTuple):
+    """Kept blocks on a path, by account, and how many of all of them can be evicted."""
+
+    kept: dict[Account, int]
+    evictable: int
+
+
 class PrefixTree(Matching):
     """Growing, pinning and evicting. Takes no blocks from the pool; gives back those that it drops."""
 
     def __init__(
-        self, block_size: int, ledger: Ledger, pool: BlockPool, policy: EvictionPolicy, outbox: Outbox, host_slots: int
+        self, block_size: int, ledger: Ledger, pool: BlockPool, shares: Shares, outbox: Outbox, host_slots: int
     ) -> None:
         super().__init__(block_size, ledger, outbox)
         self._ledger = ledger
         self._pool = pool
-        self._queue = EvictionQueue(ranking_of(policy, pool.num_blocks), block_size)
+        self._queue = shares
         self.tick = 0
         self.host = HostTier(self, outbox, host_slots)
         self.num_nodes = 0
-        #: Device blocks in nodes without pins. A pin counts along the path, so all can be evicted, leaves first.
+        #: Device blocks in nodes without pins. A pin counts along the path, so all can be evicted, leaves first, but
+        #: for the retained ones. Held are all that are retained, in nodes with pins too.
         self.num_kept = 0
+        self.num_retained = 0
+        self.num_held = 0
         self.num_pinned = 0
 
     # --- pinning ---
@@ -63,23 +75,56 @@ class PrefixTree(Matching):
             node.last_used = self.tick
             if node.pins == 0:
                 self._set_kept(node, len(node.blocks))
-                if not node.below:
+                if node.evictable_leaf:
                     self._queue.push(node)
             if node.host:
                 self.host.note(node)
             assert node.parent is not None
             node = node.parent
 
-    def kept_on_path(self, place: Place) -> int:
-        """Kept blocks that pinning the path to `place` would take out of reach of eviction."""
-        node, kept = place.node, 0
+    def kept_on_path(self, place: Place) -> OnPath:
+        """Kept blocks that pinning the path to `place` would take into use."""
+        node = place.node
+        kept: dict[Account, int] = {}
+        evictable = beyond = 0
         if node.pins == 0 and node.blocks:
-            kept = place.taken - len(node.blocks)
+            beyond = len(node.blocks) - place.taken
         while node is not self.root and node.pins == 0:
-            kept += len(node.blocks)
+            blocks, beyond = len(node.blocks) - beyond, 0
+            kept[node.account] = kept.get(node.account, 0) + blocks
+            evictable += 0 if node.retains else blocks
             assert node.parent is not None
             node = node.parent
-        return kept
+        return OnPath(kept, evictable)
+
+    # --- retaining ---
+
+    def retain(self, node: Node) -> None:
+        """Keep the path to `node`, which is on the device, out of eviction."""
+        while node is not self.root:
+            if node.retains == 0:
+                self._set_held(node, len(node.blocks))
+            node.retains += 1
+            assert node.parent is not None
+            node = node.parent
+
+    def let_go(self, node: Node) -> None:
+        """Undo one `retain`."""
+        while node is not self.root:
+            node.retains -= 1
+            if node.retains == 0:
+                self._set_held(node, -len(node.blocks))
+                if node.evictable_leaf:
+                    self._queue.push(node)
+            assert node.parent is not None
+            node = node.parent
+
+    def _set_held(self, node: Node, blocks: int) -> None:
+        self.num_held += blocks
+        node.account.holding.held += blocks
+        if node.pins == 0:
+            self.num_retained += blocks
+            node.account.holding.retained += blocks
 
     def absent_blocks(self, place: Place) -> int:
         """How many blocks on the path to `place` are not on the device."""
@@ -96,6 +141,9 @@ class PrefixTree(Matching):
         return nodes
 
     def _set_kept(self, node: Node, blocks: int) -> None:
+        if node.retains:
+            self.num_retained += blocks
+            node.account.holding.retained += blocks
         self.num_kept += blocks
         self.num_pinned -= blocks
         node.account.kept += blocks
@@ -114,7 +162,7 @@ class PrefixTree(Matching):
         upper = Node(parent, node.account, node.tokens[:cut], node.blocks[:taken])
         upper.host, node.host = node.host[:taken], node.host[taken:]
         upper.pins, upper.holds, upper.last_used, upper.flight = node.pins, node.holds, node.last_used, node.flight
-        upper.hits = node.hits
+        upper.hits, upper.retains = node.hits, node.retains
         # It begins with the same block, so it takes the node's place among the siblings.
         parent.children[node.key(self.block_bytes)] = upper
         node.tokens, node.blocks, node.parent = node.tokens[cut:], node.blocks[taken:], upper
@@ -151,7 +199,7 @@ class PrefixTree(Matching):
         self._drop_tails(node, account, rest[: self.block_bytes])
         # In place only where nobody else's path ends at the node, and no copy of it would be left behind.
         grows = node.account is account and node.pins == 1 and node.holds == 0 and node is not self.root
-        if grows and not node.children and not node.host:
+        if grows and not (node.children or node.host or node.retains):
             node.tokens += rest
             node.blocks.extend(fresh)
         else:
@@ -168,6 +216,13 @@ class PrefixTree(Matching):
         parent.attach(node, self.block_bytes)
         self.num_nodes += 1
         return node
+
+    def ending(self, node: Node, end: int, blocks: int) -> Node:
+        """On the path to `node`, which ends after `end` blocks, the node that ends after `blocks` of them."""
+        while end - node.size >= blocks and node.parent is not None:
+            end -= node.size
+            node = node.parent
+        return self.settle(Place(node, node.size - (end - blocks), 0))
 
     def furthest(self, account: Account, packed: bytes) -> Place:
         """Where the known whole blocks of a prompt end, those included that are still on their way to the host."""
@@ -241,26 +296,52 @@ class PrefixTree(Matching):
         else:
             self.num_kept += len(blocks)
             node.account.kept += len(blocks)
-            if not node.below:
+            if node.evictable_leaf:
                 self._queue.push(node)
         self.host.note(node)
 
-    def evict(self, count: int, demote: bool = True) -> int:
-        """Free up to `count` kept blocks, each the tail of the unpinned leaf that ranks lowest; says how many.
+    def evict(self, count: int, taker: Holding | None = None, *, everyone: bool = True, demote: bool = True) -> int:
+        """Free up to `count` kept blocks, each the tail of an unpinned leaf; says how many.
 
-        demote: let what finds room in the host pool be kept there; what a parked sequence wants is, whatever it says.
-        O(log n) a block: a leaf gives its tail blocks together, and the queue is asked once a leaf.
+        Whose, and which of them, is said by `Shares.victim`. demote: let what finds room in the host pool be kept
+        there; what a parked sequence wants is, whatever it says. O(log n) a block, beside a look at each tenant with a
+        share: a leaf gives its tail blocks together, and the queue is asked once a leaf.
         """
         evicted = 0
-        while evicted < count and (leaf := self._queue.peek()) is not None:
-            number = min(count - evicted, len(leaf.blocks))
-            evicted += number
-            self._queue.ranking.evicted(leaf, self.tick)
-            if self.host.num_slots:
-                self.host.demote(leaf, number, demote)
-            else:
-                self.shorten(leaf, number)
+        while evicted < count and (victim := self._queue.victim(taker, everyone)) is not None:
+            evicted += self._evict_from(victim, count - evicted, demote)
         return evicted
+
+    def evict_own(self, holding: Holding, count: int) -> int:
+        """Free up to `count` kept blocks of a tenant with a maximum; says how many."""
+        evicted = 0
+        while evicted < count and (victim := self._queue.own_victim(holding)) is not None:
+            evicted += self._evict_from(victim, count - evicted, demote=True)
+        return evicted
+
+    def _evict_from(self, victim: Victim, count: int, demote: bool) -> int:
+        leaf = victim.leaf
+        number = min(count, victim.most, len(leaf.blocks))
+        self._queue.count_eviction(leaf, number, self.tick)
+        if self.host.num_slots:
+            self.host.demote(leaf, number, demote)
+        else:
+            self.shorten(leaf, number)
+        return number
+
+    def sheltered(self) -> int:
+        """Evictable public blocks that only go after something of a tenant with a minimum. Walks what is public."""
+        number = self._public.number
+        order, blocks = [self.root], 0
+        for node in order:
+            order.extend(node.children[ChildKey(number, first)] for first in node.order.get(number, ()))
+        under: set[Node] = set()
+        for node in reversed(order[1:]):
+            if node in under or any(child.account.holding.minimum and child.blocks for child in node.children.values()):
+                blocks += 0 if node.pins or node.retains else len(node.blocks)
+                assert node.parent is not None
+                under.add(node.parent)
+        return blocks
 
     def leave(self, leaf: Node) -> None:
         """Let an unpinned leaf that is on the host be there alone."""

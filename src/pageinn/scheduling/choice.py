@@ -14,11 +14,12 @@ class Choice:
     known: the packed tokens to start from, the generated ones included after a preemption. follows: the choice that
     computes what this one waits for, until that has stored `until` tokens. forks: the first of a request's choices,
     which the others fork from. reached: the most tokens this choice ever had stored. parked: what is held for it on the
-    host, after a preemption by swap.
+    host, after a preemption by swap. breakpoints: how many of the request's prefixes to retain are dealt with.
     """
 
     __slots__ = (
         "arrival",
+        "breakpoints",
         "end_ids",
         "follows",
         "forks",
@@ -42,6 +43,7 @@ class Choice:
         self.arrival = (arrival, index)
         self.known = request.prompt
         self.generated = 0
+        self.breakpoints = 0
         self.reached = 0
         self.started = False
         self.sequence: Sequence | None = None
@@ -59,8 +61,11 @@ class Choice:
 
     @property
     def reads_cache(self) -> bool:
-        """Whether it may start from what is known: always once the first choice has got through its prompt."""
-        return self.request.read_cache or self.index > 0 or self.generated > 0
+        """Whether it may start from what is known: once the first choice has got through its prompt,
+        always, unless nothing of the request is stored.
+        """
+        again = self.request.store and (self.index > 0 or self.generated > 0)
+        return self.request.read_cache or again
 
     @property
     def held_back(self) -> bool:

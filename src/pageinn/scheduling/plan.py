@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from pageinn.memory.manager import TableEdit
 from pageinn.memory.moves import Move
+from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import Scope
 
 
@@ -16,7 +17,9 @@ class Request:
     """A request as the scheduler sees it. prompt: packed token ids (pageinn.memory.tokens). n: choices to generate.
 
     stop_ids end a choice like eos_ids, and also when ignore_eos is set. read_cache False: the first choice computes
-    the whole prompt, whatever is known of it; what it computes is kept like any other.
+    the whole prompt, whatever is known of it; what it computes is kept like any other. store False: nothing that it
+    computes is shared or kept; neither of them, and it has no part in reuse at all. retain: prefixes of the prompt to
+    keep for a time. pin: the name under which the whole prompt is to be pinned.
     """
 
     request_id: str
@@ -28,6 +31,9 @@ class Request:
     ignore_eos: bool = False
     stop_ids: frozenset[int] = frozenset()
     read_cache: bool = True
+    store: bool = True
+    retain: tuple[Retain, ...] = ()
+    pin: str | None = None
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -111,13 +117,26 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step brought one choice: a token, an ending, or both."""
+    """What a step brought one choice: a token, an ending, or both.
+
+    retained_tokens: how many tokens of its prompt are kept for a time, or pinned, at the request's wish.
+    """
 
     request_id: str
     choice: int
     token: int | None
     ending: Ending | None
     cached_tokens: int
+    retained_tokens: int = 0
+
+
+@dataclass
+class TenantCounters:
+    """One tenant's part of the counters of the same name."""
+
+    queries: int = 0
+    hits: int = 0
+    preemptions: int = 0
 
 
 @dataclass
@@ -140,3 +159,9 @@ class Counters:
     swaps: int = 0
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
+    #: By the labels of `Shares.label`, of which there are few.
+    tenants: dict[str, TenantCounters] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> TenantCounters:
+        """A tenant's part, by its label."""
+        return self.tenants.setdefault(tenant, TenantCounters())

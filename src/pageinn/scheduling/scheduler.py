@@ -25,6 +25,7 @@ from pageinn.scheduling.plan import (
     Seated,
     SeatEdit,
     Stop,
+    TenantCounters,
     Work,
 )
 
@@ -44,6 +45,7 @@ class Scheduler:
         self._by_sequence: dict[Sequence, Choice] = {}
         self._by_request: dict[str, list[Choice]] = {}
         self._cached: dict[str, int] = {}
+        self._retained: dict[str, int] = {}
         self._free_seats = list(range(config.max_num_seqs - 1, -1, -1))
         self._vacated: list[int] = []
         self._edits: list[SeatEdit] = []
@@ -81,8 +83,11 @@ class Scheduler:
             )
         # A request that may end early is let in; one that must reach max_tokens is not.
         least = prompt + (request.max_tokens if request.ignore_eos and not request.stop_ids else 1)
-        slots = self.memory.pool.num_blocks * self.memory.block_size
+        blocks = self.memory.shares.most_blocks(request.scope.tenant)
+        slots = blocks * self.memory.block_size
         if least - 1 > slots:
+            if blocks < self.memory.pool.num_blocks:
+                return f"the request needs {least - 1} token slots and its tenant may use {slots}; shorten it"
             return (
                 f"the request needs {least - 1} token slots and the cache has {slots}; shorten it, "
                 "or start the server with more --kv-cache-memory-bytes"
@@ -97,6 +102,7 @@ class Scheduler:
         Raises ValueError for an Arrive that `refusal` objects to.
         """
         self._now = now
+        self.memory.expire(now)
         for event in events:
             self._take_in(event)
         ended: list[Outcome] = []
@@ -176,6 +182,7 @@ class Scheduler:
         sequence = choice.sequence
         assert sequence is not None
         self.counters.preemptions += 1
+        self._tenant(choice).preemptions += 1
         choice.known = bytes(sequence.packed)
         if self.config.preempt_by is Preemption.SWAP and choice.reads_cache:
             choice.parked = self.memory.park(sequence)
@@ -256,9 +263,11 @@ class Scheduler:
                 return None
             if reads and self.memory.in_flight(match, choice.request.scope, choice.known):
                 return None
-            if not self.memory.can_admit(match, len(choice.known) // TOKEN_BYTES, reserve):
+            if not self.memory.can_admit(choice.request.scope, match, len(choice.known) // TOKEN_BYTES, reserve):
                 return None
-            sequence = self.memory.admit(choice.request.scope, choice.known, match, resumed=choice.started)
+            sequence = self.memory.admit(
+                choice.request.scope, choice.known, match, resumed=choice.started, unshared=not choice.request.store
+            )
         choice.sequence, choice.follows, choice.forks = sequence, None, None
         if choice.parked is not None:
             self.memory.unpark(choice.parked)
@@ -290,6 +299,8 @@ class Scheduler:
             self._cached[choice.request.request_id] = choice.reached
             self.counters.queries += choice.prompt_tokens
             self.counters.hits += choice.reached
+            self._tenant(choice).queries += choice.prompt_tokens
+            self._tenant(choice).hits += choice.reached
             self.counters.bypassed += 0 if choice.request.read_cache else choice.prompt_tokens
             self.counters.below_granularity += choice.prompt_tokens < self.memory.block_size
 
@@ -308,6 +319,32 @@ class Scheduler:
             if edit is not None:
                 self._edits.append(SeatEdit(choice.seat, edit))
 
+        self._retain(choice)
+
+    def _retain(self, choice: Choice) -> None:
+        """Keep those prefixes of the prompt that are stored now and are to be kept: once, for the first choice."""
+        request, sequence = choice.request, choice.sequence
+        assert sequence is not None
+        if choice.index > 0:
+            return
+        while choice.breakpoints < len(request.retain):
+            tokens, seconds = request.retain[choice.breakpoints]
+            if tokens > sequence.stored:
+                return
+            choice.breakpoints += 1
+            self._note_retained(request, self.memory.retain(sequence, tokens, self._now + seconds))
+        ready = sequence.stored >= choice.prompt_tokens and choice.breakpoints == len(request.retain)
+        if request.pin is not None and ready:
+            choice.breakpoints += 1
+            pin = self.memory.pin(request.pin, sequence, choice.prompt_tokens)
+            self._note_retained(request, 0 if pin is None else pin.tokens)
+
+    def _note_retained(self, request: Request, tokens: int) -> None:
+        self._retained[request.request_id] = max(self._retained.get(request.request_id, 0), tokens)
+
+    def _tenant(self, choice: Choice) -> TenantCounters:
+        return self.counters.of(self.memory.shares.label(choice.request.scope.tenant))
+
     def _append(self, choice: Choice, token: int) -> Outcome:
         request, sequence = choice.request, choice.sequence
         assert sequence is not None
@@ -325,7 +362,9 @@ class Scheduler:
 
     def _outcome(self, choice: Choice, token: int | None, ending: Ending | None) -> Outcome:
         request_id = choice.request.request_id
-        return Outcome(request_id, choice.index, token, ending, self._cached[request_id])
+        return Outcome(
+            request_id, choice.index, token, ending, self._cached[request_id], self._retained.get(request_id, 0)
+        )
 
     # --- leaving ---
 
@@ -345,6 +384,7 @@ class Scheduler:
         if not choices:
             del self._by_request[choice.request.request_id]
             self._cached.pop(choice.request.request_id, None)
+            self._retained.pop(choice.request.request_id, None)
 
     def _leave_seat(self, choice: Choice) -> None:
         assert choice.sequence is not None

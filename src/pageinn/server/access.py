@@ -66,7 +66,7 @@ class AccessControl:
             raise ApiError(401, "the API key is not known to this server", code="invalid_api_key")
         if not tenant.admin and any(path == admin or path.startswith(f"{admin}/") for admin in FOR_ADMINS):
             raise ApiError(403, f"{path} needs a key of an admin", code="admin_only", kind="permission_error")
-        return tenant
+        return tenant if self._keyring.shares(path) else tenant._replace(share=False)
 
     def _check_metrics(self, scope: Scope) -> None:
         if self._metrics_key is None:

@@ -18,6 +18,7 @@ from pageinn.engine.messages import EngineDeadError, GenerationRequest
 from pageinn.server.access import Access, AccessControl, tenant_of
 from pageinn.server.answers import answer
 from pageinn.server.body import DEFAULT_LIMIT, read_request
+from pageinn.server.cache_control import CacheUse
 from pageinn.server.chat import ChatShape
 from pageinn.server.completions import CompletionShape
 from pageinn.server.echo import check_prompt_fields, prompt_logprobs_of
@@ -25,9 +26,11 @@ from pageinn.server.errors import ApiError, ClientGone, from_engine, internal
 from pageinn.server.generation import Run
 from pageinn.server.metrics import registry_of
 from pageinn.server.openapi import body_schema, use_schemas
+from pageinn.server.pins import add_pins
 from pageinn.server.prompts import (
     DEFAULT_COMPLETION_TOKENS,
     answer_length,
+    cache_use,
     chat_tokens,
     check_model,
     completion_tokens,
@@ -58,6 +61,7 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
     add_public(app, served, body_limit)
+    add_pins(app, served, body_limit, access.keyring if access else None)
     add_tokens(app, served, body_limit)
     add_ready(app, served)
     _add_error_handlers(app)
@@ -76,7 +80,8 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         check_prompt_fields(request)
         prompts = await asyncio.to_thread(completion_tokens, served, request.prompt)
         length = answer_length(served, max(map(len, prompts)), request.max_tokens, default=DEFAULT_COMPLETION_TOKENS)
-        run = _run(http, "cmpl", request, prompts, length, request.logprobs, prompt_logprobs_of(request))
+        uses = [cache_use(served, tenant_of(http), request, prompt) for prompt in prompts]
+        run = _run(http, "cmpl", request, prompts, uses, length, request.logprobs, prompt_logprobs_of(request))
         return await answer(http, served, run, CompletionShape(served.tokenizer, request, prompts))
 
     @app.post("/v1/chat/completions", openapi_extra=body_schema(ChatRequest))
@@ -87,9 +92,9 @@ def _add_generation(app: FastAPI, served: Served, body_limit: int) -> None:
         prompt = await asyncio.to_thread(chat_tokens, served, request)
         asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
         length = answer_length(served, len(prompt), asked, default=None)
-        run = _run(
-            http, "chatcmpl", request, [prompt], length, (request.top_logprobs or 0) if request.logprobs else None
-        )
+        use = await asyncio.to_thread(cache_use, served, tenant_of(http), request, prompt)
+        logprobs = (request.top_logprobs or 0) if request.logprobs else None
+        run = _run(http, "chatcmpl", request, [prompt], [use], length, logprobs)
         try:
             return await answer(http, served, run, _chat_shape(served, request))
         except ApiError as error:
@@ -109,6 +114,7 @@ def _run(
     prefix: str,
     request: SamplingRequest,
     prompts: list[tuple[int, ...]],
+    uses: list[CacheUse],
     max_tokens: int,
     logprobs: int | None,
     prompt_logprobs: int | None = None,
@@ -120,7 +126,8 @@ def _run(
     return Run(
         id=name,
         requests=[
-            GenerationRequest(each, prompt, sampling, scope) for each, prompt in zip(names, prompts, strict=True)
+            GenerationRequest(each, prompt, sampling, scope, use.read, use.write, use.retain)
+            for each, prompt, use in zip(names, prompts, uses, strict=True)
         ],
         n=request.n,
         stream=request.stream,

@@ -56,19 +56,33 @@ class Usage:
         self._prompt = sum(len(request.prompt) for request in run.requests)
         self._completion = 0
         self._cached: dict[int, int] = {}
+        self._retained: dict[int, int] = {}
+        self._asked = any(request.retain for request in run.requests)
 
     def add(self, piece: Piece) -> None:
         """Count one piece. Cached tokens are a fact of the prompt, told by every delta of its choices."""
         self._completion += len(piece.delta.tokens)
         self._cached[piece.choice // self._n] = piece.delta.cached_tokens
+        self._retained[piece.choice // self._n] = piece.delta.retained_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that were not computed."""
+        return sum(self._cached.values())
+
+    @property
+    def retained_tokens(self) -> int:
+        """Prompt tokens that are kept for a time, or pinned."""
+        return sum(self._retained.values())
 
     def as_json(self) -> dict[str, Any]:
-        """The `usage` object."""
+        """The `usage` object. What is retained stands there if something was to be."""
+        details = {"cached_tokens": self.cached_tokens}
         return {
             "prompt_tokens": self._prompt,
             "completion_tokens": self._completion,
             "total_tokens": self._prompt + self._completion,
-            "prompt_tokens_details": {"cached_tokens": sum(self._cached.values())},
+            "prompt_tokens_details": {**details, **({"retained_tokens": self.retained_tokens} if self._asked else {})},
         }
 
 

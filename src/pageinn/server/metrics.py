@@ -101,6 +101,30 @@ def _counters(stats: Stats, model: str) -> Iterator[Metric]:
     for reason, count in sorted(stats.finished.items()):
         success.add_metric([model, reason], count)
     yield success
+    yield from _tenant_counters(stats, model)
+    retentions = CounterMetricFamily(
+        "pageinn:prefix_retentions",
+        "Prefixes that were to be kept for a time or pinned, by what became of them.",
+        labels=["model_name", "outcome"],
+    )
+    for outcome, count in sorted(stats.retentions.items()):
+        retentions.add_metric([model, outcome], count)
+    yield retentions
+
+
+def _tenant_counters(stats: Stats, model: str) -> Iterator[Metric]:
+    """By tenant: those of the file of keys, what is public, and all others together."""
+    families = [
+        ("tenant_prefix_cache_queries", "prefix_cache_queries", "Prompt tokens looked up, by tenant."),
+        ("tenant_prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found there, by tenant."),
+        ("tenant_evicted_blocks", "evicted_blocks", "Kept blocks given up for new ones, by whose they were."),
+        ("tenant_num_preemptions", "preemptions", "Requests put back to the queue, by tenant."),
+    ]
+    for name, field, help_text in families:
+        counter = CounterMetricFamily(f"pageinn:{name}", help_text, labels=["model_name", "tenant"])
+        for tenant, figures in stats.tenants.items():
+            counter.add_metric([model, tenant], getattr(figures, field))
+        yield counter
 
 
 def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
@@ -113,6 +137,7 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
             in_use,
             "Blocks held by running requests, as a share of all (1 is full); kept blocks are reusable.",
         ),
+        ("kv_blocks_retained", float(stats.blocks_retained), "Blocks of prefixes kept for a time or pinned."),
     ]
     for name, value, help_text in rows:
         gauge = GaugeMetricFamily(f"pageinn:{name}", help_text, labels=["model_name"])
@@ -139,6 +164,15 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
     }.items():
         host.add_metric([model, state], count)
     yield host
+    tenants = GaugeMetricFamily(
+        "pageinn:tenant_kv_blocks",
+        "Blocks by tenant and state: kept for reuse, in use.",
+        labels=["model_name", "tenant", "state"],
+    )
+    for tenant, figures in stats.tenants.items():
+        tenants.add_metric([model, tenant, "in_use"], figures.blocks.active)
+        tenants.add_metric([model, tenant, "kept"], figures.blocks.kept)
+    yield tenants
     slots = GaugeMetricFamily(
         "pageinn:kv_slots",
         "Token slots of the blocks in use: stored, reserved for tokens still to be computed, lost in last blocks.",

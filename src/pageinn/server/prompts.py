@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pageinn.engine.messages import SamplingParams
+from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import Scope
+from pageinn.server.cache_control import CacheUse, marked, tokens_before, without_control
 from pageinn.server.errors import ApiError, short
 from pageinn.server.forced import BEGINNING
 from pageinn.server.protocol import ChatRequest, Message, Prompt, SamplingRequest
@@ -31,6 +34,29 @@ def scope_of(tenant: Tenant, request: SamplingRequest) -> Scope:
     return Scope(tenant.name, request.cache_salt)
 
 
+def cache_use(served: Served, tenant: Tenant, request: SamplingRequest, prompt: tuple[int, ...]) -> CacheUse:
+    """What a request does with the cache. Where its tenant or its route has no part in reuse, nothing."""
+    if not tenant.share:
+        return CacheUse(read=False, write=False, retain=())
+    retain = _breakpoints(served, request, prompt) if isinstance(request, ChatRequest) else []
+    if request.cache_control is not None:
+        retain.append(Retain(len(prompt), request.cache_control.seconds))
+    return CacheUse(request.reads_cache, not request.skip_writing_prefix_cache, tuple(retain))
+
+
+def _breakpoints(served: Served, request: ChatRequest, prompt: tuple[int, ...]) -> list[Retain]:
+    """Each breakpoint's prefix. The template may write what it likes around a message: the prefix ends where a second
+    rendering, with a mark after the breakpoint's text, begins to differ."""
+    turns, tools = _turns(request.messages), request.tools or ()
+    points = request.breakpoints
+    text = _render(served, turns, tools, add_generation_prompt=True) if points else ""
+    found = []
+    for point in points:
+        other = _render(served, marked(turns, point), tools, add_generation_prompt=True)
+        found.append(Retain(tokens_before(served.tokenizer, text, other, prompt), point.seconds))
+    return found
+
+
 def completion_tokens(served: Served, prompts: list[Prompt]) -> list[tuple[int, ...]]:
     """Token ids of each prompt. Raises ApiError for one that is empty, too long or not of this vocabulary."""
     return [_tokens(served, prompt, "prompt", add_special=True) for prompt in prompts]
@@ -46,10 +72,18 @@ def chat_text(
     served: Served, messages: Sequence[Message], tools: Sequence[Tool], add_generation_prompt: bool = True
 ) -> str:
     """A conversation as a prompt. Raises ApiError if there is no template or it refuses the conversation."""
+    return _render(served, _turns(messages), tools, add_generation_prompt)
+
+
+def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    turns = [template_message(message.model_dump(exclude_none=True)) for message in messages]
+    return [{**turn, "content": without_control(turn["content"])} for turn in turns]
+
+
+def _render(served: Served, turns: list[dict[str, Any]], tools: Sequence[Tool], add_generation_prompt: bool) -> str:
     if served.template is None:
         message = f"the model '{served.model_name}' brings no chat template; use /v1/completions"
         raise ApiError(400, message, param="messages", code="no_chat_template")
-    turns = [template_message(message.model_dump(exclude_none=True)) for message in messages]
     check_template(served.template, served.model_name, turns, tools)
     try:
         schemas = template_tools(tools, served.canonical_tools)

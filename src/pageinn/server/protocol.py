@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pageinn.server.cache_control import MAX_BREAKPOINTS, Breakpoint, CacheControl
 from pageinn.server.errors import short
 from pageinn.server.forced import call_schema
 from pageinn.server.strict import Strict
@@ -66,11 +67,14 @@ class SamplingRequest(Strict):
     )
     response_format: ResponseFormat | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    cache_control: CacheControl | None = None
+    skip_reading_prefix_cache: bool = False
+    skip_writing_prefix_cache: bool = False
+    cache_prompt: bool = True
     # Without effect here, accepted because clients send them.
     user: Any = None
     metadata: Any = None
     store: Any = None
-    cache_prompt: Any = None
     service_tier: Any = None
     safety_identifier: Any = None
     prompt_cache_key: Any = None
@@ -91,6 +95,11 @@ class SamplingRequest(Strict):
     def stops(self) -> tuple[str, ...]:
         """The strings that end an answer."""
         return self.stop
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether it may reuse what is known of its prompt. cache_prompt is llama.cpp's name."""
+        return self.cache_prompt and not self.skip_reading_prefix_cache
 
     @property
     def answer_schema(self) -> str | None:
@@ -151,6 +160,7 @@ class TextPart(Strict):
 
     type: Literal["text"]
     text: str
+    cache_control: CacheControl | None = None
 
 
 class Message(Strict):
@@ -190,7 +200,7 @@ class Message(Strict):
             kind = part.get("type") if isinstance(part, dict) else None
             if kind != "text":
                 raise ValueError(f"content part of type {kind!r} is not supported; 'text' is")
-        return [TextPart.model_validate(part).model_dump() for part in value]
+        return [TextPart.model_validate(part).model_dump(exclude_none=True) for part in value]
 
     @model_validator(mode="after")
     def _calls_have_roles(self) -> Message:
@@ -228,6 +238,17 @@ class ChatRequest(SamplingRequest):
         return tool_choice(value)
 
     @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """Where prefixes to keep for a time end."""
+        return [
+            Breakpoint(place, number, CacheControl.model_validate(part["cache_control"]).seconds)
+            for place, message in enumerate(self.messages)
+            if isinstance(message.content, list)
+            for number, part in enumerate(message.content)
+            if "cache_control" in part
+        ]
+
+    @property
     def calls_tools(self) -> bool:
         """Whether calls of tools are looked for in the answer."""
         return bool(self.tools) and self.tool_choice != "none"
@@ -247,6 +268,13 @@ class ChatRequest(SamplingRequest):
     def answer_schema(self) -> str | None:
         """The JSON schema that the answer is held to."""
         return call_schema(self.tools or (), self.tool_choice) if self.must_call else super().answer_schema
+
+    @model_validator(mode="after")
+    def _few_breakpoints(self) -> ChatRequest:
+        count = len(self.breakpoints) + (self.cache_control is not None)
+        if count > MAX_BREAKPOINTS:
+            raise ValueError(f"at most {MAX_BREAKPOINTS} cache_control breakpoints are supported, {count} given")
+        return self
 
     @model_validator(mode="after")
     def _tools_agree(self) -> ChatRequest:
