@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,9 @@ from pageinn.catalogue.accelerators import GIB, find_accelerator
 from pageinn.catalogue.compute import Roofline
 from pageinn.catalogue.memory import sequence_bytes
 from pageinn.catalogue.models import find_model, models
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.scopes import DEFAULT
+from pageinn.memory.tokens import pack
 from pageinn.plan import lengths
 from pageinn.plan.capacity import rows
 from pageinn.plan.figures import PlanError
@@ -229,3 +234,26 @@ def test_what_is_left_of_a_sequence_keeps_its_windows() -> None:
     row = next(row for row in rows(replace(question, cache=GIB)) if row.key == "shared")
     assert row.each == 12 * (8400 + 128) * 2048
     assert row.users == (GIB - 12 * (1600 + 128) * 2048) // row.each
+
+
+@pytest.mark.parametrize("shared", [0, 512])
+def test_the_planners_concurrency_is_the_memory_managers(shared: int) -> None:
+    """The real manager admits a sample of lengths, over and over, until it is full: over 200 residents, within 2 %."""
+    rng = random.Random(3)
+    question = asked(model="smollm2-135m", cache=600 * 2**20, shared=shared)
+    sample = [max(shared + 1, min(8192, round(rng.lognormvariate(4.2, 0.8) + shared))) for _ in range(20)]
+    question = replace(question, lengths=lengths.of_sample(sample, "x"))
+    manager = MemoryManager(question.cache // (16 * 23_040), 16)  # type: ignore[operator]
+    head, fresh = pack(range(shared)), shared
+    residents = 0
+    for length in cycle(sample):
+        own = range(fresh, fresh + length - shared)
+        fresh = own.stop
+        packed = head + pack(own)
+        if not manager.can_admit(manager.match(DEFAULT, packed), length):
+            break
+        manager.mark_stored(manager.admit(DEFAULT, packed), length)
+        residents += 1
+    planned = users(question)["shared" if shared else "paged_in_blocks"]
+    assert residents > 200
+    assert planned == pytest.approx(residents, rel=0.02)
