@@ -30,6 +30,8 @@ def main() -> None:
     server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     url = next(found[1] for line in server.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
+    # A pipe that nobody reads would stop the server once it is full.
+    threading.Thread(target=server.stderr.read, daemon=True).start()
     watch = subprocess.Popen([sys.executable, "-m", "pageinn.cli", "watch", url], stdout=subprocess.PIPE, text=True)
     raised = threading.Event()
     threading.Thread(target=listen, args=(watch, raised), daemon=True).start()
@@ -44,7 +46,7 @@ def main() -> None:
 def listen(watch: subprocess.Popen[str], raised: threading.Event) -> None:
     assert watch.stdout is not None
     for line in watch.stdout:
-        print(line, end="")
+        print(line, end="", flush=True)
         if " ALARM hit_rate" in line:
             raised.set()
 

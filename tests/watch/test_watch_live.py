@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from endpoints import model_server
 
 from pageinn.watch.alarms import Alarm
 from pageinn.watch.exposition import metrics_url
@@ -19,12 +17,8 @@ SYSTEM = "You are the assistant of a library. You answer in one sentence and nam
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0", "--kv-cache-memory-bytes", "64MiB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    yield next(found[1] for line in process.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
-    process.terminate()
-    process.communicate(timeout=60)
+    with model_server() as url:
+        yield url
 
 
 def test_a_clock_at_the_head_of_the_prompt_is_raised_within_a_minute(server: str) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from endpoints import model_server
 
 from pageinn.cli import main
 from pageinn.watch.dashboard import dashboard
@@ -144,14 +144,8 @@ def test_every_query_of_a_dashboard_parses(engine: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server_url() -> Iterator[str]:
-    """`pageinn serve` with the default model."""
-    command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0", "--kv-cache-memory-bytes", "64MiB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    url = next(found[1] for line in process.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
-    yield url
-    process.terminate()
-    process.communicate(timeout=60)
+    with model_server() as url:
+        yield url
 
 
 def free_port() -> int:

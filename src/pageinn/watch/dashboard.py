@@ -41,7 +41,11 @@ def _contents(names: Names) -> list[tuple[str, str, dict[str, str]]]:
         return f"histogram_quantile({share}, sum by (le, instance) (rate({names.first_token}_bucket[{window}])))"
 
     rows: list[tuple[str, str, dict[str, str | None]]] = [
-        ("Hit rate", "percentunit", {"hit rate": None if names.hits is None else hit_rate(names, window)}),
+        (
+            "Hit rate",
+            "percentunit",
+            {"hit rate": None if names.hits is None else hit_rate(names, window), "own gauge": names.hit_rate},
+        ),
         ("Cache in use", "percentunit", {"in use": names.usage}),
         ("Time to first token", "s", {"median": quantile(0.5), "95 %": quantile(0.95)}),
         (

@@ -12,7 +12,7 @@ from pageinn.watch import alarms
 class Names(NamedTuple):
     """An engine's metrics as PromQL selectors; None for what it does not have.
 
-    requests: a counter of answered ones. block_size: a selector with the label block_size.
+    hit_rate: the engine's own gauge of it. requests: a counter of answered ones. short: of those below the granularity.
     """
 
     queries: str | None
@@ -112,8 +112,19 @@ def rules_text(engine: str) -> str:
     """A rules file for Prometheus."""
     groups = {"groups": [{"name": f"pageinn-watch-{engine}", "rules": rules(engine)}]}
     head = f"# Alert rules for {engine}'s metrics, written by `pageinn watch --emit prometheus`.\n"
-    text: str = yaml.safe_dump(groups, sort_keys=False, width=110, allow_unicode=True)
+    text: str = yaml.dump(groups, Dumper=_Readable, sort_keys=False, width=110, allow_unicode=True)
     return head + text
+
+
+class _Readable(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes PromQL as a block of lines, as people do."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
 
 
 def rules(engine: str) -> list[dict[str, Any]]:
@@ -149,8 +160,8 @@ def _hit_rate(names: Names) -> dict[str, Any] | None:
         return None
     now, before = hit_rate(names, "1m"), hit_rate(names, "1h", "5m")
     expression = (
-        f"({now}) < {alarms.FALLEN} * ({before})\n"
-        f"and ({now}) < ({before}) - {alarms.POINTS}\n"
+        f"({now})\n  < {alarms.FALLEN} * ({before})\n"
+        f"and ({now})\n  < ({before}) - {alarms.POINTS}\n"
         f"and {_by(f'rate({names.queries}[1m])')} > {_TRAFFIC}"
     )
     return _rule(
