@@ -87,7 +87,7 @@ def test_an_even_growth_begins_where_it_is_half_as_high_again_as_early_on() -> N
     assert judged(1e-3 * np.arange(1, 2049) ** 0.5) == (Kind.DRIFT, 256)
     kind, position = judged(1e-3 * np.arange(1, 1101) ** 0.17)
     assert kind is Kind.DRIFT
-    assert position == pytest.approx(64 * 1.5 ** (1 / 0.17), abs=15)
+    assert position == 700  # 695 in two digits
 
 
 def test_buckets_double_and_cover_everything() -> None:

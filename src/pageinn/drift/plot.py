@@ -21,7 +21,7 @@ def draw(subject: Subject, rows: Sequence[Found], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise CorpusError("--plot needs matplotlib: pip install 'pageinn[plot]'") from error
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     last = max(row.buckets[-1].end for row in rows)
     for number, row in enumerate(rows):
@@ -40,7 +40,7 @@ def draw(subject: Subject, rows: Sequence[Found], path: Path) -> None:
     axes.set_ylabel(f"KL from a {subject.reference} cache, nats")
     axes.set_title(f"{subject.model}, {subject.weights} weights")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:

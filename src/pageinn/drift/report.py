@@ -72,12 +72,11 @@ def as_text(subject: Subject, rows: Sequence[Found]) -> str:
     ]
     for title, show in tables:
         lines += ["", *_table(title, show, rows)]
-    lines += ["", f"{'':10}{'tokens in':>10}{'KL, for each doubling':>25}{'saturated':>11}"]
-    lines += [f"{'dtype':10}{'the same':>10}{'of the position (95 %)':>25}{'values':>11}  verdict"]
+    lines += ["", f"{'':10}{'tokens in':>10}{'KL, for each doubling':>26}{'saturated':>11}"]
+    lines += [f"{'dtype':10}{'the same':>10}{'of the position (95 %)':>26}{'values':>11}"]
     for row in rows:
-        lines.append(
-            f"{row.dtype:10}{row.capacity:>9.3f}x{_show_trend(row.trend):>25}{row.saturated:>11}  {row.verdict.words}"
-        )
+        lines.append(f"{row.dtype:10}{row.capacity:>9.3f}x{_show_trend(row.trend):>26}{row.saturated:>11}")
+    lines += ["", "Verdict", *(f"{row.dtype:10}{row.verdict.words}" for row in rows)]
     if any(row.partings for row in rows):
         lines += ["", *_free(subject, rows)]
     return "\n".join(lines)

@@ -138,9 +138,10 @@ def _onset(trace: Trace, found: Trend) -> int:
         onset = bucket.begin
     if onset is not None:
         return onset
-    # No bucket stands out, but the curve does: where it reaches that.
+    # No bucket stands out, but the curve does: where it reaches that, to the two digits that it is worth.
     doublings = math.log(GROWTH) / math.log(found.per_doubling)
-    return int(BASE_POSITION * 2.0**doublings)
+    position = int(BASE_POSITION * 2.0**doublings)
+    return int(float(f"{position:.2g}"))
 
 
 def _fit(y: F64, x: F64, runs: NDArray[np.int64]) -> tuple[tuple[float, float], float, int]:
