@@ -62,6 +62,31 @@ def test_mooncake_curve(capsys: pytest.CaptureFixture[str]) -> None:
         assert point["lru"] == 512 * hits
 
 
+def test_sizes_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Qwen3-0.6B: 28 layers, 8 heads of 128, keys and values of 2 bytes: 114,688 bytes a token."""
+    found = measured(capsys, MOONCAKE, "--kv-model", "Qwen/Qwen3-0.6B", "--cache-memory", "50GiB,100GiB")
+    assert [point["blocks"] for point in found["curve"]["points"]] == [
+        (size << 30) // (28 * 2 * 8 * 128 * 2) // 512 for size in (50, 100)
+    ]
+    assert found["curve"]["points"][0]["bytes"] == pytest.approx(50 << 30, rel=0.01)
+    assert main(["measure", str(MOONCAKE), "--cache-memory", "50GiB"]) == 2
+    assert "--kv-model" in capsys.readouterr().err
+
+
+def test_the_last_half_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a cache finds once it is warm: the same run, counted from the middle on."""
+    found = measured(capsys, MOONCAKE, "--cache-tokens", str(512 * 500))
+    recent: list[int] = []
+    hits = tokens = 0
+    for number, row in enumerate(rows(MOONCAKE)):
+        path = row["hash_ids"][: row["input_length"] // 512]
+        if number >= 100:
+            hits += 512 * next((n for n, each in enumerate(path) if each not in recent), len(path))
+            tokens += row["input_length"]
+        recent = (path + [each for each in recent if each not in path])[:500]
+    assert found["curve"]["points"][0]["lru_warm_share"] == hits / tokens
+
+
 def requests_of(session: dict[str, Any], start: float = 0.0) -> Iterator[tuple[float, dict[str, Any]]]:
     for row in session["requests"]:
         if "requests" in row:

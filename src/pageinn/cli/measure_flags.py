@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pageinn.cli.numbers import above_zero, positive, several
+from pageinn.cli.sizes import parse_size
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -47,6 +48,19 @@ def add_measure(commands: Commands) -> None:
         default=[],
         metavar="N,N,...",
         help="sizes of the curve in tokens (default: chosen from the log)",
+    )
+    parser.add_argument(
+        "--cache-memory",
+        type=several(parse_size),
+        default=[],
+        metavar="SIZE,SIZE,...",
+        help="sizes of the curve in bytes, such as 10GiB; with --kv-model",
+    )
+    parser.add_argument(
+        "--kv-model", metavar="NAME", help="say sizes in bytes of this model's cache too: a name that `plan` knows"
+    )
+    parser.add_argument(
+        "--kv-cache-dtype", default="bfloat16", metavar="DTYPE", help="of that cache (default: bfloat16)"
     )
     parser.add_argument(
         "--answers",

@@ -29,9 +29,10 @@ class Distances(NamedTuple):
     groups: Groups
     above: Ints
 
-    def hits(self, size: int) -> int:
-        """Prompt blocks found in a cache of that many blocks."""
-        return int(np.clip(size - self.above, 0, self.groups.read).sum())
+    def hits(self, size: int, since: int = 0) -> int:
+        """Prompt blocks found in a cache of that many blocks, by requests from number `since` on."""
+        first = np.searchsorted(self.groups.request, since)
+        return int(np.clip(size - self.above[first:], 0, self.groups.read[first:]).sum())
 
 
 def grouped(paths: Paths) -> Groups:

@@ -29,11 +29,16 @@ Summary = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """What the command line asks for. cache_tokens: sizes of the curve, in tokens; none: chosen from the data."""
+    """What the command line asks for.
+
+    cache_tokens: sizes of the curve, in tokens; none: chosen from the data. token_bytes: what a token takes in the
+    cache of the model whose bytes are to be shown.
+    """
 
     settings: Settings
     target: str
     cache_tokens: tuple[int, ...]
+    token_bytes: float | None = None
 
 
 def summarise(log: Collected, report: ReadReport, rendering: list[str], asked: Asked) -> Summary:
@@ -144,6 +149,8 @@ def _curve(paths: Paths, distances: Distances, asked: Asked) -> Summary:
     """Sizes below the largest request are left out: it could not run."""
     least = int(paths.blocks.max(initial=0))
     total = int(paths.tokens.sum())
+    half = paths.requests // 2
+    later = int(paths.tokens[half:].sum())
     distinct = int(paths.blocks.sum() - distances.groups.blocks.sum())
     if asked.cache_tokens:
         sizes = sorted({tokens // paths.block_size for tokens in asked.cache_tokens})
@@ -160,12 +167,15 @@ def _curve(paths: Paths, distances: Distances, asked: Asked) -> Summary:
         # The largest size is past all choices: whatever was seen is there.
         stepped = number % every == every // 2 and size < distinct
         best = future.hits(size) if stepped else hits if size >= distinct else None
+        warm = distances.hits(size, half) * paths.block_size
         points.append(
             {
                 "blocks": size,
                 "tokens": size * paths.block_size,
+                "bytes": size * paths.block_size * asked.token_bytes if asked.token_bytes else None,
                 "lru": hits * paths.block_size,
                 "lru_share": hits * paths.block_size / total if total else None,
+                "lru_warm_share": warm / later if later else None,
                 "best": best * paths.block_size if best is not None else None,
                 "best_share": best * paths.block_size / total if best is not None and total else None,
             }

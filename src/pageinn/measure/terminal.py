@@ -151,14 +151,26 @@ def _clusters(rows: list[Summary]) -> list[str]:
 
 
 def _curve(curve: Summary) -> list[str]:
-    lines = ["", f"{'Cache, tokens':>15}{'LRU':>10}  {'':<{_BAR}}{'best possible':>15}"]
-    for point in curve["points"]:
-        share = point["lru_share"] or 0.0
+    points = curve["points"]
+    if not points:
+        return ["", *_wrapped(["no size asked for holds the largest request"])]
+    known = points[0]["bytes"] is not None
+    head = f"{'Cache, tokens':>15}" + (f"{'bytes':>10}" if known else "")
+    width = WIDTH - len(head) - 42
+    lines = ["", f"{head}{'LRU':>9}{'last half':>11}  {'':<{width}}{'best possible':>15}"]
+    for point in points:
+        size = f"{gibibytes(point['bytes']):>10}" if known else ""
         best = percent(point["best_share"]) if point["best_share"] is not None else ""
-        lines.append(f"{count(point['tokens']):>15}{percent(point['lru_share']):>10}  {bar(share)}{best:>15}")
-    if not curve["points"]:
-        lines += _wrapped(["no size asked for holds the largest request"])
+        shares = f"{percent(point['lru_share']):>9}{percent(point['lru_warm_share']):>11}"
+        lines.append(
+            f"{count(point['tokens']):>15}{size}{shares}  {bar(point['lru_share'] or 0.0, width)}{best:>15}".rstrip()
+        )
     return lines
+
+
+def gibibytes(size: float) -> str:
+    """Memory for a person."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
 def _distances(distances: Summary) -> list[str]:
