@@ -19,6 +19,8 @@ from pageinn.catalogue.memory import (
 )
 from pageinn.catalogue.models import find_model, models
 from pageinn.catalogue.shape import GroupedQuery, Shape
+from pageinn.kernels.slots import STORE_DTYPES
+from pageinn.store.kv_store import bytes_per_block
 
 GIB = 2**30
 
@@ -39,9 +41,15 @@ def test_key_value_heads_count_not_the_hidden_size_and_bytes_not_bits() -> None:
     assert token_bytes(multi_head(llama), "bfloat16") == 524_288
 
 
+@pytest.mark.parametrize("dtype", sorted(STORE_DTYPES))
+def test_every_dtype_takes_what_the_store_allocates(dtype: str) -> None:
+    """A block of SmolLM2: 30 layers, 3 key-value heads of 64."""
+    assert 16 * token_bytes(find_model("smollm2-135m"), dtype) == bytes_per_block(30, 3, 64, 16, dtype)
+
+
 def test_a_scale_per_token_and_head_is_part_of_the_bytes() -> None:
     llama = find_model("llama-3-8b")
-    assert token_bytes(llama, "int8") == 32 * 2 * 8 * (128 + 4)
+    assert token_bytes(llama, "int8") == 32 * 2 * 8 * (128 + 2)
 
 
 def test_a_window_keeps_min_of_window_and_length() -> None:

@@ -15,6 +15,7 @@ from pageinn.catalogue.compute import Roofline
 from pageinn.catalogue.memory import sequence_bytes
 from pageinn.catalogue.models import find_model, models
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.scopes import DEFAULT
 from pageinn.memory.tokens import pack
 from pageinn.plan import lengths
@@ -249,10 +250,10 @@ def test_the_planners_concurrency_is_the_memory_managers(shared: int) -> None:
     for length in cycle(sample):
         own = range(fresh, fresh + length - shared)
         fresh = own.stop
-        packed = head + pack(own)
-        if not manager.can_admit(manager.match(DEFAULT, packed), length):
+        try:
+            manager.mark_stored(manager.admit(DEFAULT, head + pack(own)), length)
+        except NoSpaceError:
             break
-        manager.mark_stored(manager.admit(DEFAULT, packed), length)
         residents += 1
     planned = users(question)["shared" if shared else "paged_in_blocks"]
     assert residents > 200

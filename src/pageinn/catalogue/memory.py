@@ -20,7 +20,7 @@ class StoreDtype(NamedTuple):
     scale: float
 
 
-#: Names as `--kv-cache-dtype` has them.
+#: Names as `--kv-cache-dtype` has them. int8 is pageinn's: one bfloat16 scale per token and head.
 STORE_DTYPES = {
     "float32": StoreDtype(4, 0),
     "bfloat16": StoreDtype(2, 0),
@@ -28,7 +28,7 @@ STORE_DTYPES = {
     "fp8": StoreDtype(1, 0),
     "fp8_e4m3": StoreDtype(1, 0),
     "fp8_e5m2": StoreDtype(1, 0),
-    "int8": StoreDtype(1, 4),
+    "int8": StoreDtype(1, 2),
 }
 
 
