@@ -234,6 +234,39 @@ def test_the_page_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert not any(word in page for word in ("http:", "https:", "<script", "@import", "url("))
 
 
+def test_rates_over_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each point is weighed by the tokens of its lines."""
+    line = "[2024-11-29 10:28:{:02d} TP0] Prefill batch. #new-seq: 2, #new-token: {}, #cached-token: {}, token usage: 0"
+    lines = [line.format(n % 60, 100, 300 if n >= 60 else 0) for n in range(120)]
+    (tmp_path / "sglang.log").write_text("\n".join(lines))
+    (engine,) = measured(capsys, tmp_path / "sglang.log", "--html", tmp_path / "r.html")["engine"]
+    assert [point["rate"] for point in engine["series"]] == [0.0] * 30 + [0.75] * 30
+    assert engine["weighted"] == 60 * 300 / (60 * 100 + 60 * 400)
+    assert (tmp_path / "r.html").read_text().count("<svg") == 1
+
+
+def keys(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return {key for each in value for key in keys(each)}
+    if isinstance(value, dict):
+        return {*value, *keys(list(value.values()))}
+    return set()
+
+
+def test_every_field_of_the_json_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "traffic.md").read_text().split("### `--json`")[1]
+    documented = {name for word in docs.split("`")[1::2] for name in word.split(".")}
+    for paths in (
+        [MOONCAKE],
+        AGENTS,
+        [DATA / "anthropic_cache" / "test_prompt_cache.yaml"],
+        [DATA / "engine_logs" / "sglang_lines.txt"],
+    ):
+        found = measured(capsys, *paths)
+        found["log"]["formats"] = {}
+        assert keys(found) <= documented
+
+
 def test_text_of_prompts_is_in_no_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = log_of(tmp_path / "log.jsonl", *[{"prompt": "hunter2 " * 50, "output": "hunter3"}] * 3)
     assert main(["measure", str(log), "--json", "--html", str(tmp_path / "report.html")]) == 0

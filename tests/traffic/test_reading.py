@@ -169,9 +169,12 @@ class TestBlockIds:
         """The shape that alibaba-edu/qwen-bailian-usagetraces-anon documents: seconds, blocks of 16."""
         row = {"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 521, "output_length": 132}
         row |= {"type": "text", "turn": 2, "hash_ids": list(range(1089, 1122))}
-        (record,) = records(jsonl(tmp_path / "qwen.jsonl", row))
+        first = {**row, "chat_id": 55, "parent_chat_id": -1, "timestamp": 3.0, "turn": 1}
+        later = {**row, "chat_id": 160, "parent_chat_id": 159, "timestamp": 99.0, "turn": 3}
+        opening, record, last = records(jsonl(tmp_path / "qwen.jsonl", first, row, later))
         assert record.prompt == BlockIds(list(range(1089, 1122)), 16, 521, local=False)
-        assert (record.time, record.session) == (61.114, "159")
+        assert (record.time, record.session) == (61.114, "55")
+        assert opening.session == last.session == "55"
 
     def test_coding_agents_with_sub_agents(self) -> None:
         """A sub-agent's times count from its start; its ids are its session's."""

@@ -8,6 +8,9 @@ from pageinn.measure.collect import Collected
 from pageinn.measure.paths import per_request
 from pageinn.traffic.report import Sample
 
+#: Points of a rate over time.
+_POINTS = 60
+
 
 class Counted(NamedTuple):
     """Providers' counts over the requests that carry them. possible: the share that repeats, by our own tokens."""
@@ -24,8 +27,17 @@ class Counted(NamedTuple):
         return self.cached / self.prompt if self.prompt else None
 
 
+class Point(NamedTuple):
+    """A hit rate over some lines: by tokens where they count them, else the mean. seconds: since the log's first."""
+
+    seconds: float | None
+    rate: float
+
+
 class Observed(NamedTuple):
-    """An engine's own hit rates. weighted: cached of all prompt tokens, where the lines count them."""
+    """An engine's own hit rates. weighted: cached of all prompt tokens, where the lines count them. series: the rate
+    over time, over equal numbers of lines.
+    """
 
     engine: str
     tier: str
@@ -36,6 +48,7 @@ class Observed(NamedTuple):
     highest: float | None
     weighted: float | None
     seconds: float | None
+    series: list[Point]
 
 
 def counted(log: Collected) -> Counted | None:
@@ -64,8 +77,6 @@ def observed(samples: list[Sample]) -> list[Observed]:
 def _observed(engine: str, tier: str, group: list[Sample]) -> Observed:
     rates = [sample.rate for sample in group if sample.rate is not None]
     times = [sample.time for sample in group if sample.time is not None]
-    new = sum(sample.new or 0 for sample in group)
-    cached = sum(sample.cached or 0 for sample in group)
     return Observed(
         engine,
         tier,
@@ -74,6 +85,28 @@ def _observed(engine: str, tier: str, group: list[Sample]) -> Observed:
         rates[-1] if rates else None,
         min(rates, default=None),
         max(rates, default=None),
-        cached / (new + cached) if new + cached else None,
+        _weighted(group),
         max(times) - min(times) if times else None,
+        _series(group),
     )
+
+
+def _weighted(group: list[Sample]) -> float | None:
+    new = sum(sample.new or 0 for sample in group)
+    cached = sum(sample.cached or 0 for sample in group)
+    return cached / (new + cached) if new + cached else None
+
+
+def _series(group: list[Sample]) -> list[Point]:
+    together = -(-len(group) // _POINTS)
+    points = []
+    for place in range(0, len(group), together):
+        part = group[place : place + together]
+        rates = [sample.rate for sample in part if sample.rate is not None]
+        rate = _weighted(part)
+        if rate is None and rates:
+            rate = sum(rates) / len(rates)
+        start, now = group[0].time, part[0].time
+        if rate is not None:
+            points.append(Point(now - start if now is not None and start is not None else None, rate))
+    return points

@@ -115,6 +115,12 @@ def _said(found: Summary) -> list[str]:
         ]
         heads = ["engine", "lines", "at first", "at last", "of all tokens counted"]
         parts += ["<h2>What the engine's log says</h2>", _table(heads, rows)]
+        for each in found["engine"]:
+            if len(each["series"]) > 1:
+                parts += [
+                    f"<h2>{_text(each['engine'])} {_text(each['tier'])} over time</h2>",
+                    _series_plot(each["series"]),
+                ]
     return parts
 
 
@@ -153,6 +159,25 @@ def _curve_plot(points: list[Summary]) -> str:
         parts.append(_line(_LEFT + 10, at - 4, _LEFT + 34, at - 4, colour))
         parts.append(f'<text x="{_LEFT + 40}" y="{at}">{name}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
+
+
+def _series_plot(points: list[Summary]) -> str:
+    height = 160
+
+    def y(share: float) -> float:
+        return _TOP + (1 - min(share, 1.0)) * (height - _TOP - 25)
+
+    step = (_WIDTH - _LEFT - _RIGHT) / (len(points) - 1)
+    parts = [_line(_LEFT, y(share), _WIDTH - _RIGHT, y(share), "#e3e8ee") for share in (0.0, 0.5, 1.0)]
+    parts += [
+        f'<text x="{_LEFT - 6}" y="{y(share) + 4:.1f}" text-anchor="end">{100 * share:.0f} %</text>'
+        for share in (0.0, 0.5, 1.0)
+    ]
+    parts.append(_path([(_LEFT + place * step, y(each["rate"])) for place, each in enumerate(points)], "#2b6cb0", ""))
+    last = points[-1]["seconds"]
+    if last is not None:
+        parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{height - 6}" text-anchor="end">{seconds(last)} later</text>')
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(parts)}</svg>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:

@@ -62,7 +62,9 @@ def summarise(log: Collected, report: ReadReport, rendering: list[str], asked: A
         found["prefixes"] = _prefixes(log, paths)
     said = counted(log)
     found["provider"] = {**said._asdict(), "share": said.share} if said else None
-    found["engine"] = [each._asdict() for each in observed(report.samples)]
+    found["engine"] = [
+        {**each._asdict(), "series": [point._asdict() for point in each.series]} for each in observed(report.samples)
+    ]
     claimed = gains(log, asked.settings)
     found["gains"] = claimed._asdict() if claimed else None
     found["verdict"] = {"target": asked.target, "says": verdict(share, claimed, asked.target, asked.settings)}

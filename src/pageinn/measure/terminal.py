@@ -66,6 +66,11 @@ def bar(share: float, width: int = _BAR) -> str:
     return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
+def spark(shares: Iterable[float]) -> str:
+    """Shares as a line of bars, each from nothing to all."""
+    return "".join("▁▂▃▄▅▆▇█"[min(int(8 * share), 7)] for share in shares)
+
+
 def _log(log: Summary) -> list[str]:
     kinds = ", ".join(f"{rows:,} {name}" for name, rows in log["formats"].items())
     lines = _wrapped([f"{log['rows']:,} rows ({kinds}), {log['broken']:,} broken"], "")
@@ -239,6 +244,8 @@ def _engine(rows: list[Summary]) -> list[str]:
         if each["weighted"] is not None:
             said += f"; of all prompt tokens counted{percent(each['weighted'])} were cached"
         lines += _wrapped([said])
+        if len(each["series"]) > 1:
+            lines.append(f"    over time  {spark([point['rate'] for point in each['series']])}")
     return ["", "What the engine's log says", *lines] if lines else []
 
 

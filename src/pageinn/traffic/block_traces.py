@@ -67,8 +67,27 @@ def block_size_of(rows: Sequence[Any]) -> int | None:
     return best if looked_at and 2 * fits[best] >= looked_at else None
 
 
-def trace_records(row: Row, place: Place, block_size: int | None) -> Iterator[Record]:
-    """One request. Small timestamps are Bailian's seconds where a row has a chat_id, and Mooncake's milliseconds."""
+class Chats:
+    """Bailian's turns have an id each, and name the turn before: the first of them is the session."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, str] = {}
+
+    def session(self, row: Row) -> str:
+        """The session of a row, whose earlier turns have been asked for before; "" for a row without a chat_id."""
+        chat, parent = name_of(row.get("chat_id")), name_of(row.get("parent_chat_id"))
+        if not chat:
+            return ""
+        root = self._roots.get(parent, parent) if parent not in ("", "-1") else chat
+        self._roots[chat] = root
+        return root
+
+
+def trace_records(row: Row, place: Place, block_size: int | None, session: str = "") -> Iterator[Record]:
+    """One request; session: what the row does not name itself.
+
+    Small timestamps are Bailian's seconds where a row has a chat_id, and Mooncake's milliseconds.
+    """
     size = row.get("block_size", block_size)
     if size is None:
         raise BadRowError("no block size fits the lengths and numbers of ids; give rows a 'block_size'")
@@ -86,7 +105,7 @@ def trace_records(row: Row, place: Place, block_size: int | None) -> Iterator[Re
         prompt=prompt,
         time=time,
         tenant=name_of(first(row, TENANTS)),
-        session=name_of(first(row, SESSIONS)),
+        session=session or name_of(first(row, SESSIONS)),
         model=name_of(row.get("model")),
         output_tokens=outputs,
         duration=duration_of(row, time),

@@ -76,6 +76,7 @@ class _File:
         self._path = path
         self._format = format
         self._report = report
+        self._chats = block_traces.Chats()
         self._line = 0
 
     def records(self) -> Iterator[Record]:
@@ -97,9 +98,10 @@ class _File:
         if cassette.claims(head):
             return self._rows(self._exchanges(stream))
         lines = json_rows.is_lines(head)
+        if form is None and lines is not True and _engine_wrote(text):
+            return self._engine_lines(stream)
         if lines is None and form in (None, "prompts"):
-            is_engine = form is None and any(engine_logs.claims(line) for line in text.splitlines())
-            return self._engine_lines(stream) if is_engine else self._plain_lines(stream)
+            return self._plain_lines(stream)
         # A format of JSON that is forced is believed even if the file does not begin as JSON does.
         return self._rows((json_rows.from_document if lines is False else json_rows.from_lines)(stream))
 
@@ -144,7 +146,7 @@ class _File:
             self._report.assume(f"blocks of {size} tokens, which fits the lengths")
         if "chat_id" not in value and "timestamp" in value:
             self._report.assume("small timestamps beside block ids are milliseconds")
-        yield from block_traces.trace_records(value, place, size)
+        yield from block_traces.trace_records(value, place, size, self._chats.session(value))
 
     def _shaped(self, form: RowFormat, value: object, place: Place) -> Iterator[Record]:
         if form.name == "sharegpt":
@@ -210,6 +212,12 @@ class _File:
                 continue
             if text:
                 yield from self._counted("prompts", text_records(text, Place(self._name, number)), number)
+
+
+def _engine_wrote(text: str) -> bool:
+    """Whether an engine wrote lines of it: they may begin with a bracket as JSON does, but not with what JSON holds."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith(("{", '"', "]", "}")))
+    return any(engine_logs.claims(line) for line in lines)
 
 
 def _shape(value: object) -> str:
