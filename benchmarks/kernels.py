@@ -65,7 +65,7 @@ def show_linear(backend: CpuBackend, rng: np.random.Generator) -> None:
 
 def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
     print(f"{'attention':<10}{'sequences':>10}{'queries':>9}{'context':>9}{'microsec':>15}{'GOP/s':>10}{'GB/s':>9}")
-    for dtype in ("bfloat16", "float32"):
+    for dtype in STORE_DTYPES:
         for sequences, queries, context in ((1, 256, 1024), (1, 1, 4096), (16, 1, 4096)):
             per_sequence = context // BLOCK
             tables = rng.permutation(sequences * per_sequence).astype(np.int32).reshape(sequences, per_sequence)
