@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from endpoints import model_server
+from endpoints import METRICS, model_server
 
 from pageinn.cli import main
 from pageinn.watch.dashboard import dashboard
@@ -113,6 +113,17 @@ def test_pageinns_own_rules_fire(tmp_path: Path) -> None:
         'pageinn:num_requests_waiting{model_name="m"}': "0x80",
     }
     assert play(tmp_path, "pageinn", series, "15m") == {"ReuseBelowGranularity", "CacheThrash"}
+
+
+def test_vllms_names_are_those_of_a_release() -> None:
+    """Families of vLLM 0.26.0; a histogram's counts have names of their own."""
+    lines = (METRICS / "vllm_v0.26.0_metric_families.txt").read_text().splitlines()
+    families = {line.split()[0] for line in lines if not line.startswith("#")}
+    queries = [rule["expr"] for rule in rules("vllm")]
+    queries += [target["expr"] for panel in dashboard("vllm")["panels"] for target in panel["targets"]]
+    names = {name.removesuffix("_bucket") for query in queries for name in re.findall(r"vllm:\w+", query)}
+    assert names <= families
+    assert len(names) > 8
 
 
 @pytest.mark.parametrize("engine", NAMES)
