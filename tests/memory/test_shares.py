@@ -128,6 +128,8 @@ def test_public_blocks_above_a_guaranteed_leaf_do_not_count_as_available() -> No
     assert manager.available == 9
     assert manager.budget.available_to("b") == 2
     assert manager.budget.available_to("a") == 2 + 3, "what of the public only A shelters counts for nobody"
+    assert [manager.budget.has("b", count) for count in (2, 3, 7)] == [True, False, False]
+    assert [manager.budget.has("a", count) for count in (1, 5, 6)] == [True, True, False]
     manager.release(running)
 
 

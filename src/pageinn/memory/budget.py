@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pageinn.memory.pool import BlockPool, NoSpaceError
 from pageinn.memory.retention import Retention
+from pageinn.memory.scopes import PUBLIC
 from pageinn.memory.shares import Holding, Shares
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ class Budget:
             return self.available
         return self.available - self._shares.sheltered_from(tenant) - self._tree.sheltered()
 
+    def has(self, tenant: str, count: int, alone: bool = False) -> bool:
+        """Whether so many blocks are available to a tenant; looks at what is public only where that decides."""
+        if alone or not self._shares.guarantees:
+            return count <= self.available_to(tenant, alone)
+        available = self.available - self._shares.sheltered_from(tenant)
+        public = self._shares.find(PUBLIC.tenant)
+        if public is None or count <= available - public.evictable or count > available:
+            return count <= available
+        return count <= available - self._tree.sheltered()
+
     def admits(self, tenant: str, path: OnPath, needed: int, reserve: int, alone: bool) -> bool:
         """Whether `needed` blocks can be had on top of a matched path, with `reserve` left over.
 
@@ -46,7 +57,7 @@ class Budget:
         ever; who asks for more than the present maximum is for the caller to refuse.
         """
         taken_up = sum(path.kept.values()) if alone else path.evictable
-        if needed + reserve > self.available_to(tenant, alone) - taken_up:
+        if not self.has(tenant, needed + reserve + taken_up, alone):
             return False
         holding = self._shares.find(tenant)
         if holding is None or not holding.active:
@@ -59,9 +70,8 @@ class Budget:
 
         A tenant that gets beyond its maximum loses what it keeps itself first.
         """
-        available = self.available_to(holding.tenant, alone)
-        if count > available:
-            raise NoSpaceError(f"{count} blocks asked for, {available} available")
+        if not self.has(holding.tenant, count, alone):
+            raise NoSpaceError(f"{count} blocks asked for, {self.available_to(holding.tenant, alone)} available")
         self._evict_own(holding, holding.usage + count - holding.maximum)
         missing = count - self._pool.num_free
         while missing > 0:

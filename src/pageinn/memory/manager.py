@@ -175,13 +175,13 @@ class MemoryManager:
     def can_reserve(self, sequence: Sequence) -> bool:
         """Whether there is a block for the sequence's last known token."""
         missing = self.blocks_for(sequence.num_tokens) - len(sequence.table)
-        return missing <= self.budget.available_to(sequence.account.scope.tenant, self._alone(sequence))
+        return self.budget.has(sequence.account.scope.tenant, missing, self._alone(sequence))
 
     def can_fork(self, parent: Sequence) -> bool:
         """Whether a fork finds a block for the parent's partly filled one, if it has one."""
         if self.prefix_cache is PrefixCache.OFF or parent.unshared:
             return False
-        return parent.stored % self.block_size == 0 or self.budget.available_to(parent.account.scope.tenant) >= 1
+        return parent.stored % self.block_size == 0 or self.budget.has(parent.account.scope.tenant, 1)
 
     def usage(self) -> Usage:
         """Blocks of the whole pool by state: free + kept + in use = total."""
