@@ -3,8 +3,7 @@
     python benchmarks/explain.py [--model GGUF] [--requests N] [--write FILE] [--read FILE]
 
 Sessions of growing prompts: a task and instructions of tests/data/miniswe, then turns cut from its tool outputs and
-answers at random places, numbers in them changed, so that about a fifth of the lines are new. A clock to the minute
-heads every prompt.
+answers at random places, the numbers in some lines changed. A clock to the minute heads every prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pageinn.explain.text_report import text_report
 from pageinn.traffic import Record, Text, open_renderer, read
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "miniswe" / "inputs.jsonl"
-LONGEST = 26_000
+LONGEST = 21_000
 
 
 def lines_of() -> tuple[list[str], str, list[str]]:
@@ -47,7 +46,7 @@ def prompts(count: int, seed: int = 7) -> Iterator[str]:
     for number in range(count):
         if len(sessions) < 40:
             sessions.append(
-                f"{instructions}{rng.choice(tasks)}\nrun {rng.randrange(10**6)}\n" + turn(rng, said, 14_000)
+                f"{instructions}{rng.choice(tasks)}\nrun {rng.randrange(10**6)}\n" + turn(rng, said, 11_000)
             )
         k = rng.randrange(len(sessions))
         sessions[k] += turn(rng, said, rng.randrange(300, 3000))

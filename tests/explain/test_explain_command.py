@@ -12,7 +12,8 @@ import pytest
 from faulty_logs import clock, conversation, instructions, rows, uuid_of
 
 from pageinn.cli.main import main
-from pageinn.traffic import Chat
+from pageinn.memory.tokens import unpack
+from pageinn.traffic import Chat, open_renderer
 
 SECRET = "Project Nightjar"
 
@@ -82,6 +83,23 @@ def test_json_is_the_same_each_time_and_masked(faulty: str, capsys: pytest.Captu
     assert finding["example"]["later_request"] == f"{faulty}:2"
     assert report["hit_rate"] < 0.1
     assert report["hit_rate_fixed"] > 0.7
+
+
+def test_each_request(faulty: str, clean: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a prompt is made of, what it shares with which earlier one, and why no more."""
+    code, out, _ = run(capsys, "explain", clean, "--requests")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    rows = json.loads(run(capsys, "explain", clean, "--requests", "--json")[1])["each_request"]
+    assert [row["what"] for row in rows] == ["new"] + ["goes on"] * 7
+    assert [row["earlier"] for row in rows] == [""] + [f"{clean}:{k}" for k in range(1, 8)]
+    for row in rows:
+        assert row["tools"] == 0 < row["system"] < row["tokens"]
+        # The rest is the template's.
+        assert 0 <= row["tokens"] - row["system"] - row["messages"] < 30 + 0.03 * row["tokens"]
+        assert row["shared"] <= row["tokens"]
+    parted = json.loads(run(capsys, "explain", faulty, "--requests", "--json")[1])["each_request"]
+    assert [row["what"] for row in parted] == ["new"] + ["id, system"] * 7
 
 
 def test_fail_under(faulty: str, clean: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,6 +195,19 @@ def test_the_model_s_own_tokens(faulty: str, model_name: str, capsys: pytest.Cap
     assert 5 <= report["findings"][0]["position"]["tokens"] < 40
 
 
+def test_token_ids(model_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the model whose ids they are, they are text again; without it there is nothing to read."""
+    renderer = open_renderer(model_name)
+    texts = [f"<|im_start|>system\nat {clock(k, 7):%H:%M:%S}\n{instructions()}<|im_end|>\n" for k in range(4)]
+    log = tmp_path / "ids.jsonl"
+    ids = [unpack(renderer.encode(text, False)) for text in texts]
+    log.write_text("".join(json.dumps({"prompt_token_ids": one}) + "\n" for one in ids))
+    report = json.loads(run(capsys, "explain", str(log), "--model", model_name, "--json")[1])
+    assert report["prompt_tokens"] == sum(map(len, ids))
+    assert [(finding["kind"], finding["part"]["kind"]) for finding in report["findings"]] == [("clock", "system")]
+    assert run(capsys, "explain", str(log))[0] == 1
+
+
 def test_two_prompts(faulty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "diff", f"{faulty}:1", f"{faulty}:5")
     assert code == 0
@@ -206,6 +237,7 @@ def test_two_prompts(faulty: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         (["explain"], 2, "name a log"),
         (["explain", "--before", "a"], 2, "go together"),
         (["explain", "a", "--before", "a", "--after", "b"], 2, "name a log, or two"),
+        (["explain", "--before", "a", "--after", "b", "--requests"], 2, "take one log"),
         (["explain", "/nowhere/log.jsonl"], 1, "/nowhere/log.jsonl"),
         (["explain", "LENGTHS"], 1, "nothing to explain"),
         (["explain", "LOG", "--model", "/nowhere/model.gguf"], 1, "/nowhere/model.gguf"),

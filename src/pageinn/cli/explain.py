@@ -15,6 +15,7 @@ from tqdm import tqdm
 from pageinn.explain.analysis import Explained, explain
 from pageinn.explain.changes import changes
 from pageinn.explain.changes_report import changes_json, changes_text
+from pageinn.explain.each_request import each_json, each_request, each_text
 from pageinn.explain.fixed_log import body, fixed_records
 from pageinn.explain.html_report import html_changes, html_report
 from pageinn.explain.json_report import json_report
@@ -55,25 +56,31 @@ def _usage(args: Namespace) -> str:
         return "--before and --after go together"
     if bool(args.logs) == bool(args.before):
         return "name a log, or two with --before and --after"
-    if args.before and args.fix:
-        return "--fix takes one log, without --before and --after"
+    if args.before and (args.fix or args.requests):
+        return "--fix and --requests take one log, without --before and --after"
     return ""
 
 
 def _explain(args: Namespace) -> Explained:
-    found = _explained(args, args.logs)
+    rendering = Rendering(open_renderer(args.model))
+    found = _explained(args, args.logs, rendering)
     name = _named(args.logs)
     if args.html:
         args.html.write_text(html_report(found.report, name, args.show_text), encoding="utf-8")
-    _print(args, json_report(found.report, name, args.show_text), text_report(found.report, name, args.show_text))
+    value, lines = json_report(found.report, name, args.show_text), text_report(found.report, name, args.show_text)
+    if args.requests:
+        each = list(each_request(found, rendering))
+        value["each_request"] = each_json(each)
+        lines += ["", *each_text(each)]
+    _print(args, value, lines)
     if args.fix:
-        _write_fixed(args, found)
+        _write_fixed(args, found, rendering)
     return found
 
 
 def _compare(args: Namespace) -> Explained:
-    units = Units()
-    earlier, later = _explained(args, args.before, units), _explained(args, args.after, units)
+    units, rendering = Units(), Rendering(open_renderer(args.model))
+    earlier, later = (_explained(args, logs, rendering, units) for logs in (args.before, args.after))
     names = _named(args.before), _named(args.after)
     found = changes(earlier, later)
     if args.html:
@@ -82,10 +89,10 @@ def _compare(args: Namespace) -> Explained:
     return later
 
 
-def _explained(args: Namespace, logs: Sequence[str], units: Units | None = None) -> Explained:
+def _explained(args: Namespace, logs: Sequence[str], rendering: Rendering, units: Units | None = None) -> Explained:
     reading = read(logs, args.format)
     with progress_bars() as progress:
-        found = explain(reading, Rendering(open_renderer(args.model)), args.block_size, progress, units)
+        found = explain(reading, rendering, args.block_size, progress, units)
     say_read(reading.report)
     if not found.log.records:
         raise ReadError(f"{_named(logs)}: no request's prompt is known as text, so there is nothing to explain")
@@ -107,11 +114,10 @@ def _print(args: Namespace, value: object, lines: Sequence[str]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False) if args.json else "\n".join(lines))
 
 
-def _write_fixed(args: Namespace, found: Explained) -> None:
+def _write_fixed(args: Namespace, found: Explained, rendering: Rendering) -> None:
     records = list(fixed_records(found))
     with Path(args.fix).open("w", encoding="utf-8") as file:
         _write(records, file)
-    rendering = Rendering(open_renderer(args.model))
     packed = []
     for record in records:
         pieces = rendering.pieces(record)

@@ -32,6 +32,7 @@ def add_explain(commands: Commands) -> None:
     output = explain.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="the report for programs")
     output.add_argument("--html", type=Path, metavar="FILE", help="also write it as a page")
+    output.add_argument("--requests", action="store_true", help="also each request: its parts, and what it shares")
     output.add_argument("--fix", type=Path, metavar="FILE", help="write the canonical prompts, as request bodies")
     output.add_argument("--fail-under", type=share, metavar="X", help="exit with 3 if the hit rate is below, as 0.8")
     _add_show_text(output)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pageinn.explain.units import Ids
+from pageinn.explain.units import Ids, Laid
 
 #: Texts without a single line of their own are compared by a quadratic method, up to so many pairs of lines.
 _LARGEST = 1 << 22
@@ -28,6 +28,16 @@ def leading(a: Ids, b: Ids) -> int:
     length = min(len(a), len(b))
     different = np.flatnonzero(a[:length] != b[:length])
     return int(different[0]) if len(different) else length
+
+
+def goes_on(earlier: Laid, later: Laid) -> bool:
+    """Whether a prompt begins with all of an earlier one, but for the words with which a template ends a prompt."""
+    end = len(earlier.units)
+    for start, part in zip(reversed(earlier.starts), reversed(earlier.parts), strict=True):
+        if part.kind != "template":
+            break
+        end = start
+    return leading(earlier.units, later.units) >= end
 
 
 def align(a: Ids, b: Ids) -> list[Run]:

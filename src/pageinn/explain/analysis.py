@@ -7,28 +7,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pageinn.explain.align import goes_on
 from pageinn.explain.log import Log, Progress
 from pageinn.explain.notes import notes
 from pageinn.explain.pairs import compare
 from pageinn.explain.prompts import Rewritten
 from pageinn.explain.prove import Proof, prove
 from pageinn.explain.rendering import Rendering
-from pageinn.explain.replay import replay
+from pageinn.explain.replay import Match, replay
 from pageinn.explain.report import Report
-from pageinn.explain.suspects import gather
+from pageinn.explain.suspects import Case, gather
 from pageinn.explain.units import Units
-from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.traffic.record import Record
-
-#: A prompt goes on with a conversation if it begins with this much of an earlier prompt; a template may end it.
-_CONTINUED = 0.9
 
 
 class Explained(NamedTuple):
-    """A report; the log; and its prompts with all fixes that a fixed log may have."""
+    """A report; the log; its replay and the differences found; its prompts with all fixes that a fixed log may have."""
 
     report: Report
     log: Log
+    matches: list[Match]
+    cases: list[Case]
     written: list[Rewritten]
 
 
@@ -63,7 +62,7 @@ def explain(
         notes=tuple(notes(log, matches, compared, block_size)),
         assumed=tuple(rendering.assumed),
     )
-    return Explained(report, log, proof.written)
+    return Explained(report, log, matches, compared.cases, proof.written)
 
 
 def _turns(log: Log, proof: Proof) -> float:
@@ -71,9 +70,8 @@ def _turns(log: Log, proof: Proof) -> float:
     sessions = {record.session for record in log.records}
     if sessions and "" not in sessions:
         return len(log.records) / len(sessions)
-    continued = sum(
-        match.earlier is not None and match.tokens * TOKEN_BYTES >= _CONTINUED * len(proof.packed[match.earlier])
-        for match in proof.matches
+    begun = sum(
+        match.earlier is None or not goes_on(proof.prompts[match.earlier].laid, prompt.laid)
+        for prompt, match in zip(proof.prompts, proof.matches, strict=True)
     )
-    begun = len(log.records) - continued
     return len(log.records) / begun if begun else 0.0

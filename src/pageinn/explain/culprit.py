@@ -67,9 +67,10 @@ class Parting(NamedTuple):
 
 
 def culprit(earlier: Sequence[Piece], later: Sequence[Piece]) -> Parting | None:
-    """What keeps `later` from using the prefix `earlier` left; None if one is the beginning of the other.
+    """What keeps `later` from using the prefix that `earlier` left; None if they are the same.
 
-    The first difference that is a fault, or else the first difference: `blamed` says which it is.
+    The first difference that is a fault, or else the first difference, which may be that one prompt goes on where the
+    other ends: `blamed` says which it is.
     """
     units = Units()
     found = partings(units.lay(earlier), units.lay(later), units)

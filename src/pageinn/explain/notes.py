@@ -106,7 +106,8 @@ def _in_one_part(log: Log, case: Case) -> bool:
     """
     part, (_, end) = case.parting.part, case.parting.later
     laid = log.prompts[case.later]
-    if part.kind == "message" and part != next(one for one in laid.parts if one.kind == "message"):
+    first = next((one for one in laid.parts if one.kind == "message"), None)
+    if part.kind == "message" and part != first:
         return False
     if end >= len(laid.units) or laid.part_at(end) != part:
         return False

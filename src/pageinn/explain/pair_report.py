@@ -59,6 +59,8 @@ def pair_text(pair: Pair, show_text: bool) -> list[str]:
     for number, parting in enumerate(pair.partings, 1):
         lines.append("")
         lines += wrapped(f"{number}. {parting.part}: {_named(parting)}", "", "   ")
+        if not parting.difference.pairs:
+            continue
         for word, text in zip(("earlier", "later  "), _sides(parting), strict=True):
             lines.append(f"   {word}  {shown(text, WIDTH - 12) or '(nothing)'}")
         if parting.blamed:
@@ -105,6 +107,8 @@ def pair_json(pair: Pair, show_text: bool) -> dict[str, Any]:
 
 def _named(parting: Parting) -> str:
     detail = parting.difference.detail
+    if not parting.difference.pairs:
+        return "one prompt ends, the other goes on"
     return f"{parting.kind}, {detail}" if detail else str(parting.kind)
 
 

@@ -70,8 +70,8 @@ def whole_pieces(prompt: Rewritten, units: Units) -> list[Piece]:
 
 
 def moved_block(moved: Sequence[str]) -> str:
-    """What is appended to the last message."""
-    return "\n\n" + "\n".join([MOVED_HEADER, *moved]) + "\n"
+    """What is appended to the last message; nothing if nothing was moved."""
+    return "" if not moved else "\n\n" + "\n".join([MOVED_HEADER, *moved]) + "\n"
 
 
 def whole_text(prompt: Rewritten, units: Units) -> str:

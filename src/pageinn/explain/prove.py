@@ -30,14 +30,14 @@ _SHORT_LINE = 120
 
 
 class Proof(NamedTuple):
-    """findings, in the order of their place in the prompt; the replay with all fixed, and its matches and prompts;
-    the prompts with what a fixed log may change.
+    """findings, in the order of their place in the prompt; the replay with all fixed, its matches and its prompts; the
+    prompts with what a fixed log may change.
     """
 
     findings: list[Finding]
     rate: Rate
     matches: list[Match]
-    packed: list[bytes]
+    prompts: list[Rewritten]
     written: list[Rewritten]
 
 
@@ -77,7 +77,7 @@ def prove(
                 tried if written is prompts else rewrite(suspect, written, matches, log.units, numbers[suspect.kind])
             )
         prompts, packed, matches, rate = tried, tried_packed, tried_matches, tried_rate
-    return Proof(findings, rate, matches, packed, written)
+    return Proof(findings, rate, matches, prompts, written)
 
 
 def _promising(suspect: Suspect, prompts: list[Rewritten], log: Log, rendering: Rendering) -> bool:

@@ -23,7 +23,7 @@ def text_report(report: Report, name: str, show_text: bool) -> list[str]:
     if report.notes:
         lines += ["", "Not to be blamed"]
         for note in report.notes:
-            lines += wrapped(f"{note.requests:,} requests: {note.text}", " - ", "   ")
+            lines += wrapped(f"{counted(note.requests, 'request')}: {note.text}", " - ", "   ")
     said = [f"assumed: {sentence}" for sentence in report.assumed]
     if report.findings and not show_text:
         said.append("text is masked, letters as x and digits as 0; --show-text shows it")
