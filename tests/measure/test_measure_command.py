@@ -305,6 +305,13 @@ def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "blocks of 64 tokens among blocks of 512" in capsys.readouterr().err
 
 
+def test_an_id_of_more_than_64_bits_is_a_broken_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    good = rows(MOONCAKE)[0]
+    found = measured(capsys, log_of(tmp_path / "log.jsonl", good, {**good, "hash_ids": [2**80] * 14}, good))
+    assert (found["log"]["rows"], found["log"]["broken"]) == (2, 1)
+    assert found["reuse"]["by_token"]["repeated"] == good["input_length"]
+
+
 def test_a_size_below_the_largest_request_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     found = measured(capsys, MOONCAKE, "--cache-tokens", "512")
     assert found["curve"]["points"] == []

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,13 @@ class TestBlockIds:
         assert (record.time, record.session) == (61.114, "55")
         assert opening.session == last.session == "55"
 
+    def test_ids_written_as_digests(self, tmp_path: Path) -> None:
+        """vLLM's block hashes are SHA-256: 64 hexadecimal digits, of which the last 16 are kept."""
+        digests = ["0" * 62 + "0a", "f" * 48 + "00000000000000ff"]
+        row = {"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": digests, "block_size": 16}
+        (record,) = records(jsonl(tmp_path / "t.jsonl", row))
+        assert record.prompt == BlockIds([10, 255], 16, 32, local=False)
+
     def test_coding_agents_with_sub_agents(self) -> None:
         """A sub-agent's times count from its start; its ids are its session's."""
         found = records(DATA / "claude_code" / "trace_0277.json")
@@ -269,6 +277,31 @@ class TestFiles:
         (tmp_path / "log").write_bytes(gzip.compress(rows)[:-2000])
         reading = read([tmp_path / "log"])
         assert 1000 < len(list(reading)) < 5000
+        assert reading.report.broken == 1
+
+    @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+    def test_a_damaged_file_is_one_line(self, tmp_path: Path, pack: Any) -> None:
+        whole = bytearray(pack(b"".join(json.dumps({"prompt": str(n)}).encode() + b"\n" for n in range(60_000))))
+        whole[len(whole) // 2 : len(whole) // 2 + 40] = bytes(40)
+        (tmp_path / "log").write_bytes(whole)
+        reading = read([tmp_path / "log"], ordered=False)
+        # A zstd frame may give nothing at all before the damage is found.
+        with suppress(ReadError):
+            assert len(list(reading)) < 60_000
+        assert reading.report.broken >= 1 or reading.report.good == 0
+
+    def test_numbers_beyond_all_measure_are_broken_rows(self, tmp_path: Path) -> None:
+        rows: list[Any] = [{"prompt": "a", "time": 10**400}, {"prompt": "a", "time": -1e30}, {"prompt": "b"}]
+        rows += [{"hash_ids": [1], "input_length": 10**30}, {"prompt": [2**70]}]
+        reading = read([jsonl(tmp_path / "log", *rows)])
+        assert Text("b") in [record.prompt for record in reading]
+        assert reading.report.broken == 4
+
+    def test_a_table_with_a_cell_too_long(self, tmp_path: Path) -> None:
+        path = tmp_path / "azure.csv"
+        path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,{'3' * 200_000}\n1,2,3\n")
+        reading = read([path])
+        assert len(list(reading)) == 1
         assert reading.report.broken == 1
 
     def test_standard_input(self) -> None:

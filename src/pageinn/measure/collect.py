@@ -214,7 +214,12 @@ class _Blocks(_Collector):
                     "measure them apart"
                 )
             size = prompt.block_size
-            blocks.add(prompt.ids, prompt.tokens)
+            try:
+                blocks.add(prompt.ids, prompt.tokens)
+            except OverflowError:
+                self.report.good -= 1
+                self.report.skip(record.source, record.line, "a block id has more than 64 bits")
+                continue
             local.append(rooms.number(f"{record.source}\0{record.session}") if prompt.local else -1)
             self.note(record, prompt.tokens, record.output_tokens)
         arrival = np.array(self.arrival)

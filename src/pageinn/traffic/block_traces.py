@@ -124,8 +124,9 @@ def _prompt(ids: Any, size: int, length: Any, local: bool) -> BlockIds:
 
 
 def _number(text: str) -> int:
+    """A digest is taken by its last 64 bits."""
     try:
-        return int(text, 0) if text.isdecimal() or text.startswith("0x") else int(text, 16)
+        return int(text) if text.isdecimal() and len(text) < 19 else int(text, 16) & 0xFFFF_FFFF_FFFF_FFFF
     except ValueError as error:
         raise BadRowError(f"the block id {short(text)} is no number") from error
 

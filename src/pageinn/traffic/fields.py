@@ -23,6 +23,8 @@ SECONDS = ("duration", "duration_s", "latency", "latency_s", "api_time", "elapse
 MILLISECONDS = ("duration_ms", "latency_ms", "response_time_ms")
 
 _INTEGERS = {int}
+#: No time in nanoseconds is as large.
+_LAST = 1e20
 #: An epoch in seconds, milliseconds, microseconds or nanoseconds is told by its size: all four of them after 1973.
 _EPOCHS = ((1e17, 10**9), (1e14, 10**6), (1e11, 10**3))
 
@@ -47,8 +49,8 @@ def time_of(value: Any, unit: float = 1.0) -> float | None:
         raise BadRowError(f"a time is {short(value)}, neither a number nor a date")
     if isinstance(value, str):
         return _time_of_text(value)
-    if not math.isfinite(value):
-        raise BadRowError(f"a time is {value}")
+    if not -_LAST < value < _LAST:
+        raise BadRowError(f"a time is {short(value)}")
     for least, per_second in _EPOCHS:
         if value >= least:
             return value / per_second
@@ -87,10 +89,10 @@ def name_of(value: Any) -> str:
 
 
 def count_of(value: Any, name: str) -> int:
-    """A whole number from 0 on. Raises BadRowError for anything else."""
+    """A whole number from 0 on, below 2**53. Raises BadRowError for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         raise BadRowError(f"'{name}' is {short(value)}, not a count")
     return value
 

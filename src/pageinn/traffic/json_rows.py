@@ -64,7 +64,7 @@ def from_lines(stream: BinaryIO) -> Iterator[Numbered]:
 
 
 def _value(line: bytes) -> Any:
-    """Quickly where it can be; Python's own reader takes numbers of any size, and says better what is wrong."""
+    """Quickly where it can be; Python's own reader takes more (NaN), and says better what is wrong."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
+
+import zstandard
 
 from pageinn.traffic.report import ReadError
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+#: What reading on may raise where a file ends early or is not what it began as.
+STREAM_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 #: How much of a file is looked at to tell its format.
 HEAD = 1 << 16
 
@@ -53,13 +58,11 @@ def open_log(path: str | Path) -> tuple[bytes, BinaryIO]:
         if head.startswith(_ZSTD):
             return _peeked(_zstd(stream), HEAD)
         return _peeked(stream, HEAD)
-    except (OSError, EOFError) as error:
+    except STREAM_ERRORS as error:
         raise ReadError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _zstd(stream: BinaryIO) -> BinaryIO:
-    import zstandard
-
     return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from pageinn.traffic.fields import short
 from pageinn.traffic.formats import BLOCK_TRACE, ENGINE_LOG, LENGTHS, NAMES, ROW_FORMATS, RowFormat, format_of
 from pageinn.traffic.json_rows import Numbered
 from pageinn.traffic.lengths import header_of, length_records
-from pageinn.traffic.opening import name_of, open_log
+from pageinn.traffic.opening import STREAM_ERRORS, name_of, open_log
 from pageinn.traffic.ordering import in_time_order
 from pageinn.traffic.plain_rows import text_records
 from pageinn.traffic.record import Record
@@ -85,7 +84,7 @@ class _File:
         try:
             with stream:
                 yield from self._found(head, stream)
-        except (EOFError, zlib.error, OSError) as error:
+        except STREAM_ERRORS as error:
             self._report.skip(self._name, self._line + 1, f"{error}; nothing after it was read")
 
     def _found(self, head: bytes, stream: BinaryIO) -> Iterator[Record]:
@@ -163,7 +162,7 @@ class _File:
             found = list(records)
         except BadRowError as error:
             self._skip(line, str(error))
-        except (KeyError, AttributeError, TypeError) as error:
+        except (KeyError, AttributeError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
             self._skip(line, f"not of the format {name}: {type(error).__name__} {error}")
         else:
             self._report.good += 1
@@ -178,7 +177,14 @@ class _File:
         header = header_of(",".join(next(lines, [])))
         if header is None:
             raise ReadError(f"{self._name}: the first line names no columns of prompt and answer tokens")
-        for cells in lines:
+        while True:
+            try:
+                cells = next(lines)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                self._skip(lines.line_num, str(error))
+                continue
             self._line = lines.line_num
             row = dict(zip(header, cells, strict=False))
             yield from self._counted(LENGTHS, length_records(row, Place(self._name, self._line)), self._line)

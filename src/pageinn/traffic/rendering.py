@@ -86,8 +86,10 @@ class Renderer:
             self.assumed[f"the chat template of {self._name} has no place for tools; they were left out"] = None
         variables = dict(prompt.template_kwargs)
         if record.time is not None:
-            when = datetime.fromtimestamp(record.time, UTC)
-            variables["strftime_now"] = when.strftime
+            try:
+                variables["strftime_now"] = datetime.fromtimestamp(record.time, UTC).strftime
+            except (ValueError, OverflowError, OSError) as error:
+                raise BadRowError(f"its time, {record.time:g} s, is no date that a template could show") from error
         try:
             return self._template.render(messages, tools=prompt.tools, variables=variables)
         except TemplateError as error:
