@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pageinn.explain.analysis import Explained
-from pageinn.explain.culprit import WORTH, partings
+from pageinn.explain.culprit import WORTH, Parting, partings
 from pageinn.explain.kinds import Kind
 from pageinn.explain.log import Log
 from pageinn.explain.report import Finding, Report
+from pageinn.explain.schemas import listed
 from pageinn.explain.similar import common_weight
 
 #: Prompts of each log that are looked at to see how the prompts themselves were changed.
@@ -82,11 +83,23 @@ def _edits(earlier: Log, later: Log) -> list[Edit]:
         for parting in partings(like, laid, units):
             if parting.gain < WORTH or parting.part.kind == "message":
                 break
-            mark = (str(parting.part), parting.kind, parting.difference.detail)
+            if parting.part.kind == "template" and parting.kind is Kind.WHITESPACE:
+                # What a template writes around parts that one of the logs has not.
+                continue
+            mark = _what(parting)
             found[mark] += 1
             pairs = parting.difference.pairs
             shown.setdefault(mark, (" ".join(one for one, _ in pairs), " ".join(other for _, other in pairs)))
     return [Edit(*mark, requests, *shown[mark]) for mark, requests in found.most_common(5)]
+
+
+def _what(parting: Parting) -> tuple[str, Kind, str]:
+    """A difference in words; one of tools whatever their order."""
+    if parting.kind is not Kind.TOOLS:
+        return str(parting.part), parting.kind, parting.difference.detail
+    added, removed = (listed(sorted(names)) for names in parting.moved_names)
+    said = [f"{word} {names}" for word, names in (("added", added), ("removed", removed)) if names]
+    return "tools", parting.kind, "; ".join(said)
 
 
 def _sample(count: int) -> list[int]:

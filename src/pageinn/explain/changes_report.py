@@ -8,7 +8,7 @@ from typing import Any
 from pageinn.explain.changes import Changes
 from pageinn.explain.json_report import VERSION, finding_value, json_report
 from pageinn.explain.report import Report
-from pageinn.explain.text_report import WIDTH, finding_lines, percent, wrapped
+from pageinn.explain.text_report import WIDTH, counted, finding_lines, percent, wrapped
 from pageinn.explain.values import clipped, masked
 
 #: A part of the difference below this, in hit rate, is not worth a sentence.
@@ -28,7 +28,7 @@ def changes_text(found: Changes, names: tuple[str, str], show_text: bool) -> lis
         shown = clipped if show_text else masked
         for edit in found.edits:
             said = f"{edit.kind}{', ' + edit.detail if edit.detail else ''}"
-            lines += wrapped(f"{edit.part}: {said}, in {edit.requests} sampled requests", " - ", "   ")
+            lines += wrapped(f"{edit.part}: {said}, in {counted(edit.requests, 'sampled request')}", " - ", "   ")
             if edit.earlier or edit.later:
                 lines += [
                     f"   before  {shown(edit.earlier, WIDTH - 11)}",

@@ -72,8 +72,8 @@ def compare_tools(earlier: Sequence[Tool], later: Sequence[Tool]) -> Tools:
     added = tuple(name for name in after if name not in before)
     removed = tuple(name for name in before if name not in after)
     if added or removed:
-        said = [f"added {_listed(added)}"] if added else []
-        said += [f"removed {_listed(removed)}"] if removed else []
+        said = [f"added {listed(added)}"] if added else []
+        said += [f"removed {listed(removed)}"] if removed else []
         return Tools(Kind.TOOLS, "; ".join(said), added, removed)
     same = all(before[name].same_as(after[name]) for name in after)
     if [tool.name for tool in earlier] != [tool.name for tool in later]:
@@ -83,6 +83,7 @@ def compare_tools(earlier: Sequence[Tool], later: Sequence[Tool]) -> Tools:
     return Tools(None, "")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
     shown = ", ".join(names[:4])
     return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown
