@@ -170,8 +170,11 @@ def test_tenants(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = measured(capsys, log)
     assert found["reuse"]["by_token"]["repeated"] == 40
     assert found["reuse"]["across"]["model"]["repeated"] == 80
+    assert "public prefix" in found["verdict"]["says"][-1]
     assert {each["tenant"]: each["repeated"] for each in found["tenants"]} == {"org_1": 40, "org_12": 0}
-    assert measured(capsys, log, "--share-tenants")["reuse"]["by_token"]["repeated"] == 80
+    shared = measured(capsys, log, "--share-tenants")
+    assert shared["reuse"]["by_token"]["repeated"] == 80
+    assert "public prefix" not in shared["verdict"]["says"][-1]
 
 
 def test_below_granularity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -241,6 +244,8 @@ def test_rates_over_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     (tmp_path / "sglang.log").write_text("\n".join(lines))
     (engine,) = measured(capsys, tmp_path / "sglang.log", "--html", tmp_path / "r.html")["engine"]
     assert [point["rate"] for point in engine["series"]] == [0.0] * 30 + [0.75] * 30
+    assert main(["measure", str(tmp_path / "sglang.log")]) == 0
+    assert "what its engine counted is above" in " ".join(capsys.readouterr().out.split())
     assert engine["weighted"] == 60 * 300 / (60 * 100 + 60 * 400)
     assert (tmp_path / "r.html").read_text().count("<svg") == 1
 

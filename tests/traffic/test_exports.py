@@ -87,11 +87,16 @@ def test_langfuse_observations(tmp_path: Path) -> None:
 
 
 def test_langfuse_traces(tmp_path: Path) -> None:
-    trace = {"id": "t-1", "sessionId": "s-1", "userId": "ann", "observations": [GENERATION, {"type": "EVENT"}]}
+    trace = {
+        "id": "t-1",
+        "sessionId": "s-1",
+        "metadata": {"tenant": "acme"},
+        "observations": [GENERATION, {"type": "EVENT"}],
+    }
     path = tmp_path / "export.json"
     path.write_text(json.dumps([trace, trace], indent=2))
     found = list(read([path]))
-    assert [(record.session, record.tenant) for record in found] == [("s-1", "ann")] * 2
+    assert [(record.session, record.tenant) for record in found] == [("s-1", "acme")] * 2
 
 
 def typed(value: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class TestBodies:
         wrapped = {"timestamp": "2026-01-02T03:04:05Z", "tenant": "acme", "request": body, "response": answer}
         bare, whole = records(jsonl(tmp_path / "log.jsonl", body, wrapped))
         assert bare.prompt == whole.prompt == Chat(MESSAGES, [{"type": "function"}], {})
-        assert (bare.tenant, bare.model, bare.time) == ("ann", "m", None)
+        assert (bare.tenant, bare.model, bare.time) == ("", "m", None)
         assert (whole.tenant, whole.time, whole.output) == ("acme", 1767323045.0, "Hello.")
         assert (whole.reported, whole.output_tokens) == (Reported(20, 16, 0), 3)
 

@@ -13,7 +13,7 @@ from pageinn.measure.families import Cluster, clusters
 from pageinn.measure.optimum import Future
 from pageinn.measure.paths import Paths, per_request
 from pageinn.measure.reuse import Share, ages, peak, shares, stack_bins
-from pageinn.measure.verdict import beside_the_usual, gains, verdict
+from pageinn.measure.verdict import beside_the_usual, between_tenants, gains, verdict
 from pageinn.traffic.report import ReadReport
 
 #: Of the layout of what --json prints; it grows when a field changes its meaning or goes.
@@ -67,7 +67,12 @@ def summarise(log: Collected, report: ReadReport, rendering: list[str], asked: A
     ]
     claimed = gains(log, asked.settings)
     found["gains"] = claimed._asdict() if claimed else None
-    found["verdict"] = {"target": asked.target, "says": verdict(share, claimed, asked.target, asked.settings)}
+    counters = said is not None or bool(found["engine"])
+    says = verdict(share, claimed, asked.target, asked.settings, counters)
+    together = found["reuse"]["across"]["model"]["share"] if "reuse" in found else None
+    if share is not None and together is not None:
+        says += between_tenants(share, together)
+    found["verdict"] = {"target": asked.target, "says": says}
     return found
 
 

@@ -22,6 +22,10 @@ USUAL = {
 _BANDS = {"few-shot": (0.9, 1.0), "agent loop": (0.8, 1.0), "coding": (0.8, 1.0), "retrieval": (0.05, 0.15)}
 
 
+#: What more must repeat across tenants to be worth a sentence.
+_WORTH_SHARING = 0.1
+
+
 class Gains(NamedTuple):
     """What keeping everything that repeats would be worth, as factors (1.0 is nothing).
 
@@ -54,11 +58,23 @@ def gains(log: Collected, settings: Settings) -> Gains | None:
     return Gains(prefill, prefill, latency)
 
 
-def verdict(share: float | None, claimed: Gains | None, target: str, settings: Settings) -> list[str]:
-    """Sentences."""
+def verdict(share: float | None, claimed: Gains | None, target: str, settings: Settings, counters: bool) -> list[str]:
+    """Sentences. counters: whether an engine or a provider said something of its own cache."""
+    if share is None and counters:
+        return ["The log holds no prompts, so what could be reused is not known; what its engine counted is above."]
     if share is None or claimed is None:
         return ["The log says nothing of what its prompts hold, so nothing of reuse can be claimed."]
     return [_advice(share), _claim(claimed, target, settings)]
+
+
+def between_tenants(share: float, together: float) -> list[str]:
+    """A sentence where tenants that share nothing compute much of the same."""
+    if together - share < _WORTH_SHARING:
+        return []
+    return [
+        f"If tenants shared what is equal, it would be {100 * together:.1f} %: a head that all of them send belongs in "
+        "a public prefix."
+    ]
 
 
 def _advice(share: float) -> str:

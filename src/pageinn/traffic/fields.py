@@ -17,7 +17,8 @@ Row = dict[str, Any]
 
 TIMES = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime", "arrival_time", "arrived_at")
 ENDS = ("end_time", "endTime", "completed_at", "finished_at")
-TENANTS = ("tenant", "tenant_id", "organization", "organization_id", "org_id", "team_id", "user", "user_id")
+#: OpenAI's `user` is not among them: it is a person behind the service, whom no engine keeps apart from others.
+TENANTS = ("tenant", "tenant_id", "organization", "organization_id", "org_id", "team_id", "api_key_hash")
 SESSIONS = ("session_id", "session", "conversation_id", "thread_id", "chat_id")
 SECONDS = ("duration", "duration_s", "latency", "latency_s", "api_time", "elapsed", "e2e_latency")
 MILLISECONDS = ("duration_ms", "latency_ms", "response_time_ms")

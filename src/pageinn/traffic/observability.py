@@ -11,7 +11,7 @@ from typing import Any
 
 from pageinn.traffic.anthropic_bodies import chat as anthropic_chat
 from pageinn.traffic.envelope import Place
-from pageinn.traffic.fields import Row, count_of, first, name_of, object_of, objects_of, time_of
+from pageinn.traffic.fields import TENANTS, Row, count_of, first, name_of, object_of, objects_of, time_of
 from pageinn.traffic.openai_bodies import chat as openai_chat
 from pageinn.traffic.openai_bodies import prompts
 from pageinn.traffic.record import Chat, Length, Prompt, Record, Reported, Text
@@ -19,7 +19,7 @@ from pageinn.traffic.report import BadRowError
 from pageinn.traffic.usage import reported
 
 _LITELLM = ("standard_logging_object", "standard_logging_payload")
-_LITELLM_TENANTS = ("user_api_key_team_id", "user_api_key_org_id", "user_api_key_user_id", "user_api_key_hash")
+_LITELLM_TENANTS = ("user_api_key_team_id", "user_api_key_org_id", "user_api_key_hash")
 #: Calls that have no prompt for a language model.
 _OTHER_CALLS = ("embedding", "image", "transcription", "speech", "moderation", "rerank")
 
@@ -52,7 +52,7 @@ def litellm_records(row: Row, place: Place) -> Iterator[Record]:
         line=place.line,
         prompt=_prompt(payload.get("messages"), _object(payload.get("model_parameters")), tokens),
         time=start,
-        tenant=name_of(first(metadata, _LITELLM_TENANTS)) or name_of(first(payload, ("team_id", "user", "end_user"))),
+        tenant=name_of(first(metadata, _LITELLM_TENANTS)) or name_of(payload.get("team_id")),
         session=name_of(first(payload, ("session_id", "trace_id"))),
         model=name_of(payload.get("model")),
         output_tokens=_count(payload.get("completion_tokens"), "completion_tokens"),
@@ -92,7 +92,7 @@ def _generation(row: Row, trace: Row, place: Place) -> Record:
         line=place.line,
         prompt=_prompt(given, _object(row.get("modelParameters")), usage.get("input")),
         time=start,
-        tenant=name_of(first(metadata, ("tenant", "tenant_id", "organization"))) or name_of(trace.get("userId")),
+        tenant=name_of(first(metadata, TENANTS)),
         session=name_of(trace.get("sessionId")) or name_of(first(row, ("sessionId", "traceId"))),
         model=name_of(first(row, ("model", "providedModelName"))),
         output_tokens=_count(usage.get("output"), "output"),

@@ -14,7 +14,7 @@ from pageinn.traffic.fields import Row, count_of, first, name_of, objects_of, op
 from pageinn.traffic.record import Chat, Length, Prompt, Record, Reported, Text
 from pageinn.traffic.report import BadRowError
 
-_TENANTS = ("tenant.id", "tenant", "enduser.id", "user.id")
+_TENANTS = ("tenant.id", "tenant_id", "tenant")
 _SESSIONS = ("gen_ai.conversation.id", "session.id")
 #: Older conventions and OpenLLMetry number the messages: gen_ai.prompt.0.role, gen_ai.prompt.0.content.
 _NUMBERED = "gen_ai.prompt."
