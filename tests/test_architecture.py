@@ -47,7 +47,10 @@ ALLOWED_ON_ONE_FLOOR = {
 
 #: What the two rooms without tensor, clock and socket may import beside pageinn: containers and types, nothing else.
 PURE_ROOMS = ("memory", "scheduling")
-PURE_MODULES = {"__future__", "array", "bisect", "collections", "dataclasses", "enum", "heapq", "sys", "typing"}
+PURE_MODULES = {
+    *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "enum", "heapq", "math", "sys"),
+    "typing",
+}
 
 #: References of the tests; the installed package runs without them.
 NEVER_IMPORTED = {"torch", "transformers"}

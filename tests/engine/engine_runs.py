@@ -13,8 +13,11 @@ import numpy as np
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams, TokenLogProb
+from pageinn.scheduling.config import AdmissionMode
 from pageinn.store.kv_store import KVStore, bytes_per_block
 
+#: Small pools, in which much is preempted.
+OPTIMISTIC = EngineConfig(admission=AdmissionMode.OPTIMISTIC)
 GREEDY = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
@@ -28,7 +31,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 
 
 def engine_of(path: Path, blocks: int, **settings: int | str) -> Engine:
-    return Engine(with_blocks(path, blocks, replace(EngineConfig(), **settings)))
+    return Engine(with_blocks(path, blocks, replace(OPTIMISTIC, **settings)))
 
 
 class ChoiceKey(NamedTuple):

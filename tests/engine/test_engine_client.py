@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import pytest
-from engine_runs import Answer, ChoiceKey, run, take, with_blocks
+from engine_runs import OPTIMISTIC, Answer, ChoiceKey, run, take, with_blocks
 
 from pageinn.engine.client import EngineClient
-from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import EngineDeadError, FinishReason, GenerationRequest, RefusedError, SamplingParams
 from pageinn.engine.stats import Stats
@@ -32,7 +31,7 @@ Result = TypeVar("Result")
 
 
 def engine_of(path: Path, blocks: int = 300, **settings: int | str) -> Engine:
-    return Engine(with_blocks(path, blocks, replace(EngineConfig(threads=1), **settings)))
+    return Engine(with_blocks(path, blocks, replace(OPTIMISTIC, threads=1, **settings)))
 
 
 def request(name: str, prompt: Sequence[int] = PROMPT, sampling: SamplingParams = GREEDY) -> GenerationRequest:

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from engine_runs import ChoiceKey, alone, run, with_blocks
+from engine_runs import OPTIMISTIC, ChoiceKey, alone, run, with_blocks
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -162,7 +162,8 @@ def test_nothing_but_the_request_decides(tiny_path: Path) -> None:
         for number in range(10)
     ]
     expected = alone(EngineConfig(model=tiny_path, kv_cache_memory_bytes=8 << 20), requests)
-    engine = Engine(with_blocks(tiny_path, 14, EngineConfig(max_num_seqs=16, max_num_batched_tokens=37, threads=2)))
+    config = replace(OPTIMISTIC, max_num_seqs=16, max_num_batched_tokens=37, threads=2)
+    engine = Engine(with_blocks(tiny_path, 14, config))
     for part in ("cold", "warm"):
         answers = run(engine, [replace(each, request_id=f"{each.request_id}/{part}") for each in requests])
         for key, answer in answers.items():

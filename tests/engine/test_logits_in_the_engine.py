@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_runs import ChoiceKey, alone, poison, run, with_blocks
+from engine_runs import OPTIMISTIC, ChoiceKey, alone, poison, run, with_blocks
 
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
@@ -54,7 +54,7 @@ def test_nothing_but_the_request_decides(tiny_path: Path, blocks: int, budget: i
     """Field cases A4, B6: cold, warm, forked and preempted, the bits of each answer are those it has alone."""
     requests = controlled(320, 14)
     expected = alone(EngineConfig(model=tiny_path, kv_cache_memory_bytes=8 << 20), requests)
-    config = EngineConfig(max_num_seqs=16, max_num_batched_tokens=budget, prefix_cache=prefix_cache, threads=2)
+    config = replace(OPTIMISTIC, max_num_seqs=16, max_num_batched_tokens=budget, prefix_cache=prefix_cache, threads=2)
     engine = Engine(with_blocks(tiny_path, blocks, config))
     poison(engine)
     for part in ("cold", "warm"):

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import poison, with_blocks
+from engine_runs import OPTIMISTIC, poison, with_blocks
 
-from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, PromptLogProb, SamplingParams
 
@@ -25,7 +24,7 @@ def tokens(seed: int, count: int) -> tuple[int, ...]:
 
 
 def engine_of(path: Path, blocks: int, **fields: object) -> Engine:
-    engine = Engine(with_blocks(path, blocks, replace(EngineConfig(), **fields)))
+    engine = Engine(with_blocks(path, blocks, replace(OPTIMISTIC, **fields)))
     poison(engine)
     return engine
 
@@ -90,7 +89,7 @@ def test_among_readers_writers_and_preemptions(tiny_path: Path) -> None:
     prompts = {f"r{i}": tokens(3, 60 + 10 * i) + tokens(4 + i, 7) for i in range(6)}
     sampling = replace(SCORE, max_tokens=20, n=4, temperature=1.0, seed=5)
     expected = {name: engine_of(tiny_path, 100).generate([prompt], sampling)[0] for name, prompt in prompts.items()}
-    engine = engine_of(tiny_path, 22, max_num_seqs=10, max_num_batched_tokens=37)
+    engine = engine_of(tiny_path, 16, max_num_seqs=10, max_num_batched_tokens=37)
     requests = [GenerationRequest(name, prompt, sampling) for name, prompt in prompts.items()]
     reading = [GenerationRequest(f"{name}/reads", prompt, PLAIN) for name, prompt in prompts.items()]
     deltas = steps(engine, [*requests, *reading])

@@ -16,7 +16,7 @@ from pageinn.engine.engine import Engine
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.memory.manager import PrefixCache
 from pageinn.memory.moves import MoveKind
-from pageinn.scheduling.config import ConfigError, Preemption
+from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption
 from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore, StoreTooLargeError, bytes_per_block
 
@@ -61,11 +61,11 @@ def engine_with(path: Path, dtype: str, host_blocks: int, way: Preemption, **set
         kv_cache_memory_bytes=blocks * block_bytes(dtype),
         host_memory_bytes=host_blocks * block_bytes(dtype),
         max_num_seqs=64,
+        admission=AdmissionMode.OPTIMISTIC,
+        preempt_by=way,
     )
     engine = Engine(replace(config, **settings))
     assert (engine.num_blocks, engine.host_blocks) == (blocks, host_blocks)
-    scheduler = engine.core.scheduler
-    scheduler.config = replace(scheduler.config, preempt_by=way)
     return engine
 
 

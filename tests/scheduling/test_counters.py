@@ -9,12 +9,13 @@ from simulated_engine import SimulatedEngine, never_stop, request
 
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
-from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, SchedulerConfig
 from pageinn.scheduling.plan import Abort
 
 
 def engine(num_blocks: int = 1000, mode: PrefixCache = PrefixCache.KEEP, block_size: int = 16) -> SimulatedEngine:
-    return SimulatedEngine(MemoryManager(num_blocks, block_size, mode), SchedulerConfig(8, 256, 10_000))
+    config = SchedulerConfig(8, 256, 10_000, admission=AdmissionMode.OPTIMISTIC)
+    return SimulatedEngine(MemoryManager(num_blocks, block_size, mode), config)
 
 
 def computed_by(sim: SimulatedEngine, *arguments: object, **options: object) -> int:

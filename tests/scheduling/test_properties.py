@@ -11,7 +11,7 @@ from simulated_engine import EOS, Key, SimulatedEngine, request
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig
 from pageinn.scheduling.plan import Abort, Arrive, Ending, Event, Request, Stop
 
 MODES = st.sampled_from([PrefixCache.KEEP, PrefixCache.KEEP, PrefixCache.LIVE, PrefixCache.OFF])
@@ -52,7 +52,14 @@ def traffic(draw: st.DrawFn) -> list[Traffic]:
 def configs(draw: st.DrawFn) -> SchedulerConfig:
     seats = draw(st.sampled_from([1, 2, 4, 8]))
     tokens = seats + draw(st.sampled_from([0, 1, 6, 60]))
-    return SchedulerConfig(seats, tokens, max_model_len=200, max_overtakes=draw(st.sampled_from([0, 2, 16])))
+    return SchedulerConfig(
+        seats,
+        tokens,
+        max_model_len=200,
+        max_overtakes=draw(st.sampled_from([0, 2, 16])),
+        admission=draw(st.sampled_from(AdmissionMode)),
+        preempt_by=draw(st.sampled_from(Preemption)),
+    )
 
 
 def some_token(history: list[int], key: Key) -> int:
@@ -104,6 +111,8 @@ def test_everything_ends_and_nothing_is_left(
     assert mode is PrefixCache.KEEP or usage.kept == 0
     _check_endings(engine, items, taken)
     _check_counters(engine, taken, mode)
+    if config.admission is AdmissionMode.GUARANTEED:
+        assert engine.scheduler.counters.preemptions == 0
     memory.reset()
     memory.check()
     assert memory.usage().free == num_blocks

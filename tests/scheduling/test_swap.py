@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import hypothesis.strategies as st
@@ -11,10 +12,16 @@ from test_properties import Traffic, configs, drive, some_token, traffic
 
 from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.moves import MoveKind
-from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig
 from pageinn.scheduling.plan import Abort, Ending
 
-CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=64, max_model_len=1000)
+CONFIG = SchedulerConfig(
+    max_num_seqs=8,
+    max_num_batched_tokens=64,
+    max_model_len=1000,
+    admission=AdmissionMode.OPTIMISTIC,
+    preempt_by=Preemption.SWAP,
+)
 
 
 def engine(num_blocks: int, host_blocks: int, block_size: int = 4) -> SimulatedEngine:
@@ -96,7 +103,9 @@ def test_an_abort_of_a_swapped_request_frees_its_slots() -> None:
 def test_fifty_choices_and_a_tiny_swap_space() -> None:
     """Field case D6: what finds no room is computed again; nothing is aborted."""
     sim = SimulatedEngine(
-        MemoryManager(40, 4, host_blocks=3), SchedulerConfig(max_num_seqs=50, max_model_len=1000), some_choice
+        MemoryManager(40, 4, host_blocks=3),
+        replace(CONFIG, max_num_seqs=50, max_num_batched_tokens=256),
+        some_choice,
     )
     sim.arrive(request("r", [1] * 10, 30, n=50))
     sim.run(3000)

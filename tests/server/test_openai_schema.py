@@ -73,6 +73,7 @@ OUR_USES = {
     "cache_control": {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
     "skip_reading_prefix_cache": {"skip_reading_prefix_cache": True},
     "skip_writing_prefix_cache": {"skip_writing_prefix_cache": True},
+    "queue_timeout": {"queue_timeout": 60},
 }
 
 

@@ -68,7 +68,7 @@ def test_a_request_that_can_never_fit_is_refused() -> None:
 def test_a_load_is_a_plans_work_sorted() -> None:
     work = [Work(0, 4, pack([7, 7]), 4, True), Work(1, 9, pack([7]), 9, True)]
     moves = [Move(MoveKind.COPY, 1, 2)]
-    assert load_of(Plan([], [], [], moves, work, [])) == Load(prefill=[(2, 4)], decode=[10], moved=0)
+    assert load_of(Plan([], [], [], moves, work, [], [])) == Load(prefill=[(2, 4)], decode=[10], moved=0)
 
 
 def test_a_step_takes_the_longer_of_arithmetic_and_reads() -> None:
@@ -79,7 +79,7 @@ def test_a_step_takes_the_longer_of_arithmetic_and_reads() -> None:
     """
     line = Roofline(find_model("Llama-3.1-8B"), find_accelerator("h100"), "bfloat16", "bfloat16")
     machine = RooflineMachine(line, 16, overhead=0.001)
-    plan = Plan([], [], [], [], [Work(0, 0, pack([7]), 0, True)], [])
+    plan = Plan([], [], [], [], [Work(0, 0, pack([7]), 0, True)], [], [])
     read = 2 * (32 * 218_103_808 + 525_336_576 + 266_240) + 131_072
     assert machine.seconds(plan) == pytest.approx(read / 3.35e12 + 0.001, rel=1e-6)
     assert machine.block_bytes == 16 * 131_072

@@ -285,6 +285,18 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens computed in one step; longer prompts are computed in chunks",
     )
+    group.add_argument(
+        "--admission",
+        choices=["guaranteed", "predicted", "optimistic"],
+        help="start a request when the cache will hold all it may need, what answers of late make likely, or what it "
+        "needs now (default: predicted)",
+    )
+    group.add_argument(
+        "--preemption-mode",
+        dest="preempt_by",
+        choices=["auto", "recompute", "swap"],
+        help="how a preempted request gets back what it had computed (default: auto, the cheaper way for it)",
+    )
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import socket
 
 from pageinn.cli.loading import LOAD_ERRORS, load
-from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, as_asked
+from pageinn.cli.serving_flags import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_QUEUE, as_asked
 from pageinn.engine.client import EngineClient
 from pageinn.server.access import Access
 from pageinn.server.app import create_app
@@ -36,7 +36,7 @@ def _serve(args: Namespace) -> int:
     given = vars(args)
     sock = bind(given.get("host", DEFAULT_HOST), given.get("port", DEFAULT_PORT))
     _warn_if_open(access, sock)
-    served, description = load(args)
+    served, description = load(Namespace(**{**DEFAULT_QUEUE, **given}))
     print(description, file=sys.stderr)
     _log_requests()
     if access.keyring is not None:

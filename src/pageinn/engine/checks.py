@@ -20,6 +20,8 @@ def check_request(request: GenerationRequest, vocab_size: int, eos_ids: Set[int]
     if not request.prompt:
         raise RefusedError("the prompt is empty; give at least one token", "prompt")
     _in_vocabulary("prompt", request.prompt, vocab_size)
+    if request.queue_timeout is not None and not 0 < request.queue_timeout < float("inf"):
+        raise RefusedError(f"queue_timeout is {request.queue_timeout}; it must be above 0", "queue_timeout")
     sampling = request.sampling
     check_sampling(sampling)
     _in_vocabulary("logit_bias", [token for token, _ in sampling.logit_bias], vocab_size)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pageinn.engine.messages import (
+    BusyError,
     Cancel,
     ConfigureTenants,
     Delta,
@@ -80,7 +81,7 @@ class EngineClient:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """Stream the deltas of all choices; closing the iterator early cancels.
 
-        Raises RefusedError before the first delta, EngineDeadError when the loop has ended or is ending.
+        Raises RefusedError and BusyError before the first delta, EngineDeadError when the loop has ended or is ending.
         """
         if request.sampling.json_schema is None:
             self._core.check(request)
@@ -103,6 +104,8 @@ class EngineClient:
                     return
                 if isinstance(delta, EngineDeadError):
                     raise delta
+                if delta.busy is not None:
+                    raise BusyError(delta.error or "", delta.busy)
                 unfinished -= delta.finish_reason is not None
                 yield delta
         finally:

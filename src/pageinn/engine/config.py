@@ -8,7 +8,7 @@ from pathlib import Path
 from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import PrefixCache
 from pageinn.memory.retention import DEFAULT_MOST_RETAINED
-from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption, SchedulerConfig
 
 __all__ = ["ConfigError", "EngineConfig"]
 
@@ -27,6 +27,7 @@ class EngineConfig:
     model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
     kv_cache_scales: for an fp8 cache, a file that `pageinn drift --calibrate` wrote; None is a scale of 1.
     host_memory_bytes: for blocks that were evicted or swapped out; 0 for none.
+    max_queued_requests, max_queued_tokens and queue_timeout: None is no bound.
     threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real randomness.
     """
 
@@ -39,6 +40,11 @@ class EngineConfig:
     max_num_seqs: int = DEFAULT_SEQS
     max_num_batched_tokens: int = DEFAULT_BATCHED_TOKENS
     max_model_len: int | None = None
+    admission: AdmissionMode = AdmissionMode.PREDICTED
+    preempt_by: Preemption = Preemption.AUTO
+    max_queued_requests: int | None = None
+    max_queued_tokens: int | None = None
+    queue_timeout: float | None = None
     prefix_cache: PrefixCache = PrefixCache.KEEP
     eviction_policy: EvictionPolicy = EvictionPolicy.REUSE
     host_memory_bytes: int = 0

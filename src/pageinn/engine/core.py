@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+from pageinn.engine.advice import Advice, measured_prefill
 from pageinn.engine.checks import check_request
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
 from pageinn.engine.grammar import GrammarError, Grammars
@@ -25,7 +26,7 @@ from pageinn.engine.outputs import Stream
 from pageinn.engine.stats import Blocks, Stats, TenantStats
 from pageinn.memory.retention import Pin
 from pageinn.memory.tokens import pack
-from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters
+from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters, Weigh
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
 
@@ -63,6 +64,7 @@ class EngineCore:
         self._streams: dict[str, Stream] = {}
         self._events: list[Event] = []
         self._stats = Stats()
+        self._advice = Advice()
         # The last minute, so that the rate moves when the traffic does.
         self._window: deque[_Second] = deque()
 
@@ -115,6 +117,7 @@ class EngineCore:
     def configure_tenants(self, rules: Mapping[str, TenantRules]) -> None:
         """Take these rules in place of the former ones. Call it between steps only. Raises SharesError."""
         self.scheduler.memory.configure_shares({tenant: rule.share for tenant, rule in rules.items()})
+        self._events.append(Weigh({tenant: rule.weight for tenant, rule in rules.items()}))
 
     def pins(self) -> list[Pin]:
         """The pinned prefixes. Call it between steps only."""
@@ -128,13 +131,18 @@ class EngineCore:
         """Plan, compute and commit one step; what it brought, in the order of the plan."""
         events, self._events = self._events, []
         plan = self.scheduler.schedule(self._clock(), events)
+        self._advice.after(self.scheduler, plan)
         seated = {}
         for seat in plan.seated:
             stream = self._streams[seat.request_id]
             who = ChoiceId(seat.request_id, seat.choice)
             controls, score = stream.controls[seat.choice], stream.to_score(seat.choice)
             seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, controls, score)
+        began = self._clock()
         result = self._executor.execute(plan, seated)
+        measured = measured_prefill(plan, self._clock() - began)
+        if measured is not None:
+            self._events.append(measured)
         for scored in result.scored:
             self._streams[scored.request_id].score(scored.start, scored.tokens)
         outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens, result.moves.failed)]
@@ -146,6 +154,11 @@ class EngineCore:
     def _delta(self, outcome: Outcome, logprobs: Mapping[ChoiceId, TokenLogProb], now: float) -> Delta:
         choice = ChoiceId(outcome.request_id, outcome.choice)
         stream = self._streams[outcome.request_id]
+        if outcome.retry_after is not None:
+            delta = stream.turned_away(outcome, self._stats)
+            if not stream.unfinished:
+                del self._streams[outcome.request_id]
+            return delta
         delta = stream.push(outcome, logprobs.get(choice), now, self._stats)
         if delta.error is not None:
             log.warning("%s: %s", outcome.request_id, delta.error)
@@ -192,6 +205,11 @@ class EngineCore:
             host_blocks_held=host.usage().held,
             evicted_blocks=self.scheduler.memory.evicted_blocks,
             finished=dict(self._stats.finished),
+            refused=dict(self._stats.refused),
+            preemptions_by_way={"recompute": counters.preemptions - counters.swaps, "swap": counters.swaps},
+            queued_tokens=self.scheduler.backlog.tokens,
+            thrashing=self.scheduler.thrash.now,
+            preemption_watermark=self.scheduler.watermark,
             running=self.scheduler.num_running,
             waiting=self.scheduler.num_waiting,
             blocks_total=usage.total,
@@ -249,4 +267,5 @@ class EngineCore:
             store=request.store,
             retain=request.retain,
             pin=request.pin,
+            queue_timeout=request.queue_timeout,
         )

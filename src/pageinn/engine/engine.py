@@ -25,7 +25,7 @@ from pageinn.memory.manager import MemoryManager, PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint
-from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption, SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore, available_memory, bytes_per_block, require_memory
@@ -107,7 +107,16 @@ class Engine:
             / block_bytes
         )
         self.threads = backend.threads
-        limits = SchedulerConfig(config.max_num_seqs, config.max_num_batched_tokens, self.max_model_len)
+        limits = SchedulerConfig(
+            config.max_num_seqs,
+            config.max_num_batched_tokens,
+            self.max_model_len,
+            admission=AdmissionMode(config.admission),
+            preempt_by=Preemption(config.preempt_by),
+            max_queued_requests=config.max_queued_requests,
+            max_queued_tokens=config.max_queued_tokens,
+            queue_timeout=config.queue_timeout,
+        )
         memory = MemoryManager(
             blocks,
             config.block_size,

@@ -52,6 +52,7 @@ class GenerationRequest:
 
     read_cache False: nothing that is known of the prompt is reused. store False: nothing that is computed is shared or
     kept. retain: prefixes to keep for a time. pin: the name under which the whole prompt is to be pinned.
+    queue_timeout: seconds after which it is given up if it has not started; None leaves that to the server.
     """
 
     request_id: str
@@ -62,6 +63,7 @@ class GenerationRequest:
     store: bool = True
     retain: tuple[Retain, ...] = ()
     pin: str | None = None
+    queue_timeout: float | None = None
 
 
 class FinishReason(StrEnum):
@@ -90,6 +92,21 @@ class PromptLogProb(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
+class BusyReason(StrEnum):
+    """Which limit of the queue a request met, by the flag that sets it."""
+
+    QUEUED_REQUESTS = "max_queued_requests"
+    QUEUED_TOKENS = "max_queued_tokens"
+    QUEUE_TIMEOUT = "queue_timeout"
+
+
+class Busy(NamedTuple):
+    """The request never started; retry_after: seconds after which to try again."""
+
+    reason: BusyReason
+    retry_after: int
+
+
 @dataclass(frozen=True)
 class Delta:
     """A piece of one choice's answer.
@@ -98,7 +115,7 @@ class Delta:
     behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed,
     retained_tokens those that are kept for a time or pinned as asked for (of the request, the same in each delta).
     error explains FinishReason.ERROR. prompt_logprobs come whole with each choice's first delta; the first token's is
-    None.
+    None. busy: the request never started, and this is all there is.
     """
 
     request_id: str
@@ -111,6 +128,7 @@ class Delta:
     error: str | None = None
     prompt_logprobs: tuple[PromptLogProb | None, ...] = ()
     retained_tokens: int = 0
+    busy: Busy | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +189,14 @@ class RefusedError(ValueError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class BusyError(RuntimeError):
+    """Too much waits already, or the request waited for too long; it may be sent again after `busy.retry_after`."""
+
+    def __init__(self, message: str, busy: Busy) -> None:
+        super().__init__(message)
+        self.busy = busy
 
 
 class EngineDeadError(RuntimeError):

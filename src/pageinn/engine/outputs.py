@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pageinn.engine.grammar import Grammars
 from pageinn.engine.logits import controls_of
-from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, PromptLogProb, TokenLogProb
+from pageinn.engine.messages import (
+    Busy,
+    BusyReason,
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    PromptLogProb,
+    TokenLogProb,
+)
 from pageinn.engine.stats import Stats
 from pageinn.scheduling.plan import Ending, Outcome
 from pageinn.text.detokenizer import Detokenizer
@@ -14,6 +22,16 @@ _REASONS = {
     Ending.STOP: FinishReason.STOP,
     Ending.LENGTH: FinishReason.LENGTH,
     Ending.POOL: FinishReason.LENGTH,
+}
+_BUSY = {
+    Ending.QUEUED_REQUESTS: BusyReason.QUEUED_REQUESTS,
+    Ending.QUEUED_TOKENS: BusyReason.QUEUED_TOKENS,
+    Ending.QUEUE_TIMEOUT: BusyReason.QUEUE_TIMEOUT,
+}
+_WHY_BUSY = {
+    BusyReason.QUEUED_REQUESTS: "as many requests wait as may wait",
+    BusyReason.QUEUED_TOKENS: "as many tokens of prompts wait as may wait",
+    BusyReason.QUEUE_TIMEOUT: "the request has waited for its start as long as it may",
 }
 _OUTGREW = "the answer outgrew the KV cache; start the server with more --kv-cache-memory-bytes"
 
@@ -46,6 +64,18 @@ class Stream:
     def score(self, start: int, tokens: list[PromptLogProb]) -> None:
         """Take in log-probabilities from a position on; what a preemption made compute again is there already."""
         self._prompt_logprobs += tokens[len(self._prompt_logprobs) - start :]
+
+    def turned_away(self, outcome: Outcome, stats: Stats) -> Delta:
+        """The delta of a choice that never started. Its request counts once, and among no finished ones."""
+        assert outcome.ending is not None
+        assert outcome.retry_after is not None
+        busy = Busy(_BUSY[outcome.ending], outcome.retry_after)
+        if outcome.choice == 0:
+            stats.refused[busy.reason.value] = stats.refused.get(busy.reason.value, 0) + 1
+        self.unfinished.discard(outcome.choice)
+        error = f"the server is busy: {_WHY_BUSY[busy.reason]}; try again in {busy.retry_after} s"
+        name = self.request.request_id
+        return Delta(name, outcome.choice, "", (), (), 0, FinishReason.ERROR, error, busy=busy)
 
     def push(self, outcome: Outcome, logprob: TokenLogProb | None, now: float, stats: Stats) -> Delta:
         """The delta that an outcome makes. A stop string ends the choice even if the scheduler did not."""

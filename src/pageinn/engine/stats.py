@@ -79,6 +79,14 @@ class Stats:
     steps: int = 0
     finished: dict[str, int] = field(default_factory=dict)
     """Choices finished, by reason."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Requests that never started because the queue was full or their time in it was over, by reason."""
+    preemptions_by_way: dict[str, int] = field(default_factory=dict)
+    queued_tokens: int = 0
+    """Tokens of the prompts of requests that have not started."""
+    thrashing: bool = False
+    preemption_watermark: int | None = None
+    """Running choices below which preemption does not start; None while too few were seen."""
     running: int = 0
     waiting: int = 0
     blocks_total: int = 0

@@ -168,9 +168,20 @@ class MemoryManager:
 
     def can_admit(self, scope: Scope, match: Match, tokens: int, reserve: int = 0) -> bool:
         """Whether a sequence of that many tokens fits on top of its match, with `reserve` blocks left over."""
-        needed = self.blocks_for(tokens) - self._matched_blocks(match) + self.tree.absent_blocks(match.place)
-        path = self.tree.kept_on_path(match.place)
-        return self.budget.admits(scope.tenant, path, needed, reserve, alone=not self._sequences)
+        path, fresh = self.tree.kept_on_path(match.place), self._fresh(match, tokens)
+        return self.budget.admits(scope.tenant, path, fresh, reserve, alone=not self._sequences)
+
+    def exclusive_if(self, match: Match, tokens: int) -> int:
+        """How many blocks a sequence of that many tokens would hold alone, started on top of its match."""
+        return self._fresh(match, tokens) + sum(self.tree.kept_on_path(match.place).kept.values())
+
+    def usable_by(self, scope: Scope) -> int:
+        """Blocks in use, and those that this scope may take besides."""
+        return self.usage().in_use + self.budget.available_to(scope.tenant)
+
+    def has_room(self, sequence: Sequence) -> bool:
+        """Whether the sequence has a slot for its last known token."""
+        return len(sequence.packed) <= len(sequence.table) * self.tree.block_bytes
 
     def can_reserve(self, sequence: Sequence) -> bool:
         """Whether there is a block for the sequence's last known token."""
@@ -274,6 +285,17 @@ class MemoryManager:
     def record(self, sequence: Sequence, token: int) -> None:
         """Learn the sequence's next token. Its slot is reserved before it is computed."""
         sequence.packed += token.to_bytes(TOKEN_BYTES, "little")
+
+    def advance(self, sequence: Sequence, position: int, token: int) -> bool:
+        """What nearly every token does, in one call: `position` is stored, and the next token is known.
+
+        False, and nothing done, where that is not all there is to it: the block is full now, or was stored before.
+        """
+        if sequence.stored != position or (position + 1) % self.block_size == 0:
+            return False
+        sequence.stored = position + 1
+        sequence.packed += token.to_bytes(TOKEN_BYTES, "little")
+        return True
 
     def reserve(self, sequence: Sequence) -> TableEdit | None:
         """Take blocks for all known tokens. Raises NoSpaceError, and takes none, when there are too few."""
@@ -449,6 +471,9 @@ class MemoryManager:
         return min(tokens // self.block_size, sequence.shared) if self.prefix_cache is PrefixCache.KEEP else 0
 
     # --- inside ---
+
+    def _fresh(self, match: Match, tokens: int) -> int:
+        return self.blocks_for(tokens) - self._matched_blocks(match) + self.tree.absent_blocks(match.place)
 
     def _matched_blocks(self, match: Match) -> int:
         return match.place.offset // self.tree.block_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 from pageinn.memory.host import Parked
 from pageinn.memory.manager import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
@@ -11,37 +13,46 @@ from pageinn.scheduling.plan import Request
 class Choice:
     """Waiting when it has no sequence, running when it has one.
 
-    known: the packed tokens to start from, the generated ones included after a preemption. follows: the choice that
-    computes what this one waits for, until that has stored `until` tokens. forks: the first of a request's choices,
-    which the others fork from. reached: the most tokens this choice ever had stored. parked: what is held for it on the
-    host, after a preemption by swap. breakpoints: how many of the request's prefixes to retain are dealt with.
+    known: the packed tokens to start from, the generated ones included after a preemption. forks: the first of a
+    request's choices, which the others fork from. held: whether another choice holds it back, as one of its followers
+    or of its siblings. reached: the most tokens this choice ever had stored. told: what had been generated when the
+    forecast was last told. parked: what is held for it on the host, after a preemption by swap. breakpoints: how many
+    of the request's prefixes to retain are dealt with.
     """
 
     __slots__ = (
+        "_followers",
         "arrival",
         "breakpoints",
+        "cached_tokens",
         "end_ids",
-        "follows",
         "forks",
         "generated",
+        "held",
         "index",
         "known",
+        "limit",
         "overtaken",
         "parked",
+        "prompt_tokens",
         "reached",
         "request",
         "seat",
         "sequence",
+        "siblings",
         "started",
-        "until",
+        "told",
     )
 
     def __init__(self, request: Request, index: int, arrival: int) -> None:
         self.request = request
         self.index = index
         self.end_ids = request.end_ids
+        self.limit = request.max_tokens
+        self.cached_tokens = 0
         self.arrival = (arrival, index)
         self.known = request.prompt
+        self.prompt_tokens = len(request.prompt) // TOKEN_BYTES
         self.generated = 0
         self.breakpoints = 0
         self.reached = 0
@@ -50,14 +61,16 @@ class Choice:
         self.parked: Parked | None = None
         self.seat = -1
         self.forks: Choice | None = None
-        self.follows: Choice | None = None
-        self.until = 0
+        self.siblings: list[Choice] = []
+        self.told = 0
+        self.held = False
         self.overtaken = 0
+        self._followers: list[tuple[int, tuple[int, int], Choice]] = []
 
     @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt."""
-        return len(self.request.prompt) // TOKEN_BYTES
+    def longest(self) -> int:
+        """The most tokens that it can ever have stored: the last one generated never is."""
+        return self.prompt_tokens + self.request.max_tokens - 1
 
     @property
     def reads_cache(self) -> bool:
@@ -68,10 +81,34 @@ class Choice:
         return self.request.read_cache or again
 
     @property
-    def held_back(self) -> bool:
-        """Whether another choice is still to compute what this one will reuse."""
-        if self.forks is not None and not self.forks.generated:
-            return True
-        if self.follows is None or self.follows.sequence is None:
-            return False
-        return self.follows.sequence.stored < self.until
+    def leads(self) -> bool:
+        """Whether others wait for what it computes."""
+        return bool(self._followers)
+
+    def hold_fork(self, sibling: Choice) -> None:
+        """Hold a sibling back until this choice has got through their prompt."""
+        sibling.forks, sibling.held = self, True
+        self.siblings.append(sibling)
+
+    def hold_follower(self, follower: Choice, until: int) -> None:
+        """Hold a choice back until this one has stored so many tokens."""
+        follower.held = True
+        heapq.heappush(self._followers, (until, follower.arrival, follower))
+
+    def let_go(self, stored: int | None = None) -> list[Choice]:
+        """The followers that wait for no more than `stored` tokens, or all; they are held no longer."""
+        free = []
+        while self._followers and (stored is None or self._followers[0][0] <= stored):
+            follower = heapq.heappop(self._followers)[2]
+            if follower.held:
+                follower.held = False
+                free.append(follower)
+        return free
+
+    def let_go_forks(self) -> list[Choice]:
+        """The siblings, which are held no longer."""
+        free = [sibling for sibling in self.siblings if sibling.held]
+        self.siblings = []
+        for sibling in free:
+            sibling.held = False
+        return free

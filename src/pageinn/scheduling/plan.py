@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from pageinn.memory.manager import TableEdit
 from pageinn.memory.moves import Move
 from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import Scope
+from pageinn.scheduling.config import Preemption
+from pageinn.scheduling.cost import Measured
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class Request:
     stop_ids end a choice like eos_ids, and also when ignore_eos is set. read_cache False: the first choice computes
     the whole prompt, whatever is known of it; what it computes is kept like any other. store False: nothing that it
     computes is shared or kept; neither of them, and it has no part in reuse at all. retain: prefixes of the prompt to
-    keep for a time. pin: the name under which the whole prompt is to be pinned.
+    keep for a time. pin: the name under which the whole prompt is to be pinned. queue_timeout: seconds after which it
+    is dropped if it has not started, None for the scheduler's own.
     """
 
     request_id: str
@@ -34,6 +38,7 @@ class Request:
     store: bool = True
     retain: tuple[Retain, ...] = ()
     pin: str | None = None
+    queue_timeout: float | None = None
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -60,7 +65,13 @@ class Stop(NamedTuple):
     choice: int
 
 
-Event = Arrive | Abort | Stop
+class Weigh(NamedTuple):
+    """The tenants' shares from now on: a tenant of weight 2 is served twice what one of weight 1 is, the default."""
+
+    weights: Mapping[str, float]
+
+
+Event = Arrive | Abort | Stop | Weigh | Measured
 
 
 class Ending(StrEnum):
@@ -70,6 +81,11 @@ class Ending(StrEnum):
     LENGTH = "length"
     #: The last running choice outgrew the pool.
     POOL = "pool"
+    #: It never started: so many requests, or so many tokens of prompts, wait already.
+    QUEUED_REQUESTS = "queued_requests"
+    QUEUED_TOKENS = "queued_tokens"
+    #: It never started: its time in the queue was over.
+    QUEUE_TIMEOUT = "queue_timeout"
 
 
 class Seated(NamedTuple):
@@ -102,10 +118,24 @@ class Work(NamedTuple):
     sample: bool
 
 
+class Preempted(NamedTuple):
+    """A choice that was put back, by RECOMPUTE or SWAP, and what either would have cost.
+
+    blocks: those that it freed.
+    """
+
+    request_id: str
+    choice: int
+    way: Preemption
+    blocks: int
+    recompute_seconds: float
+    swap_seconds: float
+
+
 class Plan(NamedTuple):
     """One step, as a delta over the persistent batch: vacate, seat, edit tables, move blocks in order, then compute.
 
-    ended: choices that ended without a token (they outgrew the pool).
+    ended: choices that ended without a token (they outgrew the pool, or never started).
     """
 
     vacated: list[int]
@@ -114,12 +144,14 @@ class Plan(NamedTuple):
     moves: list[Move]
     work: list[Work]
     ended: list[Outcome]
+    preempted: list[Preempted]
 
 
 class Outcome(NamedTuple):
     """What a step brought one choice: a token, an ending, or both.
 
     retained_tokens: how many tokens of its prompt are kept for a time, or pinned, at the request's wish.
+    retry_after: for one that never started, the seconds after which to try again.
     """
 
     request_id: str
@@ -128,6 +160,7 @@ class Outcome(NamedTuple):
     ending: Ending | None
     cached_tokens: int
     retained_tokens: int = 0
+    retry_after: int | None = None
 
 
 @dataclass
@@ -137,6 +170,7 @@ class TenantCounters:
     queries: int = 0
     hits: int = 0
     preemptions: int = 0
+    retry_after: int | None = None
 
 
 @dataclass
@@ -146,7 +180,7 @@ class Counters:
     Queries and hits count a request's prompt once. computed_prompt_tokens counts what every choice computed of it (a
     fork: the last token), recomputed_tokens what a preemption made a choice compute again. bypassed is the part of the
     queries whose requests do not read the cache. swaps: the preemptions whose blocks went to the host; the blocks that
-    went out with them, and those that came back in when they started again.
+    went out with them, and those that came back in when they started again. refused and expired count requests.
     """
 
     queries: int = 0
@@ -165,3 +199,7 @@ class Counters:
     def of(self, tenant: str) -> TenantCounters:
         """A tenant's part, by its label."""
         return self.tenants.setdefault(tenant, TenantCounters())
+
+    refused_by_requests: int = 0
+    refused_by_tokens: int = 0
+    expired: int = 0

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager, Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.admission import Admission
+from pageinn.scheduling.backlog import Backlog
+from pageinn.scheduling.books import Books
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import Preemption, SchedulerConfig
+from pageinn.scheduling.cost import Measured, Rates
 from pageinn.scheduling.plan import (
     Abort,
     Arrive,
@@ -21,38 +27,68 @@ from pageinn.scheduling.plan import (
     Event,
     Outcome,
     Plan,
+    Preempted,
     Request,
     Seated,
     SeatEdit,
     Stop,
-    TenantCounters,
+    Weigh,
     Work,
 )
+from pageinn.scheduling.prefill import MAX_UNDER_WAY, share, top_up
+from pageinn.scheduling.queue import WaitingQueue
+from pageinn.scheduling.refusal import refusal
+from pageinn.scheduling.rows import chunk, decodes, fast, remaining
+from pageinn.scheduling.shares import GENERATED, Shares
+from pageinn.scheduling.starting import Follow, start
+from pageinn.scheduling.thrash import Thrash
+from pageinn.scheduling.victim import cheapest, price
+from pageinn.scheduling.watermark import Watermark
 
 #: Waiting choices that are looked at in vain in one step before the rest of the queue is left alone.
 _LOOKAHEAD = 16
 
 
+class _Start(NamedTuple):
+    """A newcomer and how much of it the step computes."""
+
+    choice: Choice
+    tokens: int
+
+
 class Scheduler:
     """Decides which tokens each step computes. One plan is out at a time: schedule, commit, schedule, …"""
 
-    def __init__(self, config: SchedulerConfig, memory: MemoryManager) -> None:
+    def __init__(self, config: SchedulerConfig, memory: MemoryManager, rates: Rates | None = None) -> None:
         self.config = config
         self.memory = memory
-        self.counters = Counters()
-        self._waiting: list[Choice] = []
+        self.rates = rates or Rates()
+        self.shares = Shares()
+        self.backlog = Backlog(config)
+        self.thrash = Thrash()
+        self._books = Books(memory)
+        self._watermark = Watermark()
+        self._queue = WaitingQueue(self.shares)
+        self._held = 0
         self._running: list[Choice] = []
+        self._admission = Admission(config.admission, memory, config.max_model_len, self._running)
         self._by_sequence: dict[Sequence, Choice] = {}
         self._by_request: dict[str, list[Choice]] = {}
-        self._cached: dict[str, int] = {}
-        self._retained: dict[str, int] = {}
+        self._seats: list[Choice | None] = [None] * config.max_num_seqs
         self._free_seats = list(range(config.max_num_seqs - 1, -1, -1))
         self._vacated: list[int] = []
         self._edits: list[SeatEdit] = []
+        #: Choices whose last token has no slot yet.
+        self._short: list[Choice] = []
         self._arrivals = 0
         self._now = 0.0
 
     # --- questions ---
+
+    @property
+    def counters(self) -> Counters:
+        """What has happened so far."""
+        return self._books.counters
 
     @property
     def num_running(self) -> int:
@@ -62,37 +98,21 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Choices that do not hold a seat yet, or not any more."""
-        return len(self._waiting)
+        return len(self._queue) + self._held
 
     @property
     def idle(self) -> bool:
         """Whether no request is left."""
         return not self._by_request
 
+    @property
+    def watermark(self) -> int | None:
+        """The number of running choices below which preemption does not start; None while too little was seen."""
+        return self._watermark.of(self.memory.pool.num_blocks)
+
     def refusal(self, request: Request) -> str | None:
         """Why the request can never be served, or None."""
-        prompt = len(request.prompt) // TOKEN_BYTES
-        if prompt == 0:
-            return "the prompt is empty; give at least one token"
-        limit = self.config.max_model_len
-        if prompt >= limit:
-            return f"the prompt has {prompt} tokens and leaves no room to answer within the maximum length of {limit}"
-        if prompt + request.max_tokens > limit:
-            return (
-                f"the prompt's {prompt} tokens and max_tokens {request.max_tokens} exceed the maximum length of {limit}"
-            )
-        # A request that may end early is let in; one that must reach max_tokens is not.
-        least = prompt + (request.max_tokens if request.ignore_eos and not request.stop_ids else 1)
-        blocks = self.memory.shares.most_blocks(request.scope.tenant)
-        slots = blocks * self.memory.block_size
-        if least - 1 > slots:
-            if blocks < self.memory.pool.num_blocks:
-                return f"the request needs {least - 1} token slots and its tenant may use {slots}; shorten it"
-            return (
-                f"the request needs {least - 1} token slots and the cache has {slots}; shorten it, "
-                "or start the server with more --kv-cache-memory-bytes"
-            )
-        return None
+        return refusal(self.config, self.memory, request)
 
     # --- one step ---
 
@@ -103,17 +123,28 @@ class Scheduler:
         """
         self._now = now
         self.memory.expire(now)
-        for event in events:
-            self._take_in(event)
         ended: list[Outcome] = []
-        self._grow(ended)
-        work = self._decodes()
+        preempted: list[Preempted] = []
+        for event in events:
+            self._take_in(event, ended)
+        self._expire(ended)
+        self._make_room(ended, preempted)
+        work, prefills = decodes(self._running)
+        needed = [remaining(choice) for choice in prefills]
         budget = self.config.max_num_batched_tokens - len(work)
-        budget = self._prefills(work, budget)
-        seated = self._admit(work, budget)
+        grants = share(budget, needed, len(self._queue) > 0 and bool(self._free_seats))
+        budget -= sum(grants)
+        under_way = sum(grant < rest for grant, rest in zip(grants, needed, strict=True))
+        # Who was just put out is not let in again at once, nor anybody else in its place.
+        seated, starts = ([], []) if preempted else self._admit(budget, under_way)
+        top_up(grants, needed, budget - sum(start.tokens for start in starts))
+        work += [chunk(choice, count) for choice, count in zip(prefills, grants, strict=True) if count]
+        work += [chunk(choice, count) for choice, count in starts]
+        usage = self.memory.usage()
+        self.thrash.look(now, usage.in_use / usage.total, self.num_waiting, self.counters.preemptions)
         vacated, edits = self._vacated, self._edits
         self._vacated, self._edits = [], []
-        return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended)
+        return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended, preempted)
 
     def commit(self, plan: Plan, sampled: Mapping[int, int], failed_moves: Collection[int] = ()) -> list[Outcome]:
         """Take in what a step computed. sampled: the token of each seat whose work asked for one.
@@ -123,22 +154,31 @@ class Scheduler:
         """
         self.memory.settle_moves(plan.moves, failed_moves)
         outcomes = []
-        by_seat = {choice.seat: choice for choice in self._running}
+        seats, advance = self._seats, self.memory.advance
         for work in plan.work:
-            choice = by_seat[work.seat]
-            self._store(choice, work)
-            if work.sample:
-                outcomes.append(self._append(choice, sampled[work.seat]))
+            seat, start, _, _, sample = work
+            choice = seats[seat]
+            assert choice is not None
+            assert choice.sequence is not None
+            if not sample:
+                self._store(choice, work)
+                continue
+            token = sampled[seat]
+            # Nearly all tokens are decoded, for the first time, and do not fill a block.
+            if start < choice.prompt_tokens or start < choice.reached or not advance(choice.sequence, start, token):
+                self._store(choice, work)
+                self._record(choice, token)
+            outcomes.append(self._taken(choice, start + 1, token))
         return outcomes
 
     # --- events ---
 
-    def _take_in(self, event: Event) -> None:
+    def _take_in(self, event: Event, ended: list[Outcome]) -> None:
         match event:
             case Arrive(request):
                 if (reason := self.refusal(request)) is not None:
                     raise ValueError(reason)
-                self._arrive(request)
+                self._arrive(request, ended)
             case Abort(request_id):
                 for choice in self._by_request.get(request_id, [])[:]:
                     self._end(choice)
@@ -146,163 +186,161 @@ class Scheduler:
                 for choice in self._by_request.get(request_id, [])[:]:
                     if choice.index == index:
                         self._end(choice)
+            case Weigh(weights):
+                self.shares.weigh(weights)
+            case Measured():
+                self.rates.learn(event)
 
-    def _arrive(self, request: Request) -> None:
+    def _arrive(self, request: Request, ended: list[Outcome]) -> None:
         if request.request_id in self._by_request:
             raise ValueError(f"request id {request.request_id} is in use")
+        objection = self.backlog.objection(request)
+        if objection is not None:
+            self.counters.refused_by_requests += objection is Ending.QUEUED_REQUESTS
+            self.counters.refused_by_tokens += objection is Ending.QUEUED_TOKENS
+            ended.extend(self._turned_away(request, objection))
+            return
+        self.shares.enter(request.scope.tenant)
+        self.backlog.add(request, self._now)
         choices = [Choice(request, index, self._arrivals) for index in range(request.n)]
         self._arrivals += 1
-        for sibling in choices[1:]:
-            sibling.forks = choices[0]
         self._by_request[request.request_id] = choices
-        self._waiting.extend(choices)
+        self._queue.add(choices[0])
+        for sibling in choices[1:]:
+            choices[0].hold_fork(sibling)
+        self._held += request.n - 1
+
+    def _turned_away(self, request: Request, ending: Ending) -> list[Outcome]:
+        retry = self.backlog.retry_after(self._now)
+        return [Outcome(request.request_id, index, None, ending, 0, 0, retry) for index in range(request.n)]
+
+    def _expire(self, ended: list[Outcome]) -> None:
+        for request_id in self.backlog.expired(self._now):
+            choices = self._by_request[request_id]
+            self.counters.expired += 1
+            ended.extend(self._turned_away(choices[0].request, Ending.QUEUE_TIMEOUT))
+            for choice in choices[:]:
+                self._end(choice)
 
     # --- memory for running choices ---
 
-    def _grow(self, ended: list[Outcome]) -> None:
-        """Reserve a block for each running choice that needs one, preempting the newest when there is none."""
-        for choice in self._running[:]:
+    def _make_room(self, ended: list[Outcome], preempted: list[Preempted]) -> None:
+        """Reserve a block for each running choice that needs one, preempting others when there is none."""
+        short = sorted((choice for choice in self._short if choice.sequence), key=lambda choice: choice.arrival)
+        self._short = []
+        for choice in short:
             while choice.sequence is not None and not self.memory.can_reserve(choice.sequence):
                 outgrown = self.memory.blocks_for(choice.sequence.num_tokens) > self.memory.pool.num_blocks
                 if outgrown or len(self._running) == 1:
                     ended.append(self._outcome(choice, None, Ending.POOL))
-                    self._end(choice)
+                    self._end(choice, cut=True)
                 else:
-                    self._preempt(self._running[-1])
+                    preempted.append(self._preempt(self._victim()))
             if choice.sequence is not None:
                 edit = self.memory.reserve(choice.sequence)
-                if edit is not None:
-                    self._edits.append(SeatEdit(choice.seat, edit))
+                if edit is None:
+                    continue
+                self._edits.append(SeatEdit(choice.seat, edit))
+                self._admission.grow(choice)
+                self.shares.charge(choice.request.scope.tenant, GENERATED * self.memory.block_size)
 
-    def _preempt(self, choice: Choice) -> None:
-        """Put a choice back in the queue, its blocks on the host or, for want of room there, to be computed again.
+    def _victim(self) -> Choice:
+        """Whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on."""
+        rule = self.config.preempt_by
+        return cheapest(price(self.memory, self.rates, choice, rule) for choice in self._running[1:]).choice
 
-        To recompute is an unpin: what was computed stays in the tree until it is evicted.
+    def _preempt(self, choice: Choice) -> Preempted:
+        """Put a choice back in the queue, its blocks on the host or given up.
+
+        To recompute is an unpin: what was computed stays in the tree until it is evicted. What finds no room on the
+        host is recomputed too.
         """
+        _, blocks, recompute_seconds, swap_seconds, way = price(self.memory, self.rates, choice, self.config.preempt_by)
         sequence = choice.sequence
         assert sequence is not None
-        self.counters.preemptions += 1
-        self._tenant(choice).preemptions += 1
+        self._watermark.preempted(len(self._running))
         choice.known = bytes(sequence.packed)
-        if self.config.preempt_by is Preemption.SWAP and choice.reads_cache:
-            choice.parked = self.memory.park(sequence)
+        choice.parked = self.memory.park(sequence) if way is Preemption.SWAP else None
         if choice.parked is None:
+            way = Preemption.RECOMPUTE
             self.memory.release(sequence)
-        else:
-            self.counters.swaps += 1
-            self.counters.swapped_out_blocks += choice.parked.stored
+        self._books.preempt(choice)
         self._leave_seat(choice)
-        insort(self._waiting, choice, key=lambda waiting: waiting.arrival)
-
-    # --- work ---
-
-    def _decodes(self) -> list[Work]:
-        return [self._work(choice, 1) for choice in self._running if self._remaining(choice) == 1]
-
-    def _prefills(self, work: list[Work], budget: int) -> int:
-        for choice in self._running:
-            remaining = self._remaining(choice)
-            if remaining > 1 and budget > 0:
-                count = min(remaining, budget)
-                work.append(self._work(choice, count))
-                budget -= count
-        return budget
-
-    def _remaining(self, choice: Choice) -> int:
-        """Tokens to compute before the next one can be sampled: at least the last, also when it is in the store."""
-        assert choice.sequence is not None
-        return max(choice.sequence.num_tokens - choice.sequence.stored, 1)
-
-    def _work(self, choice: Choice, count: int) -> Work:
-        sequence = choice.sequence
-        assert sequence is not None
-        start = min(sequence.stored, sequence.num_tokens - 1)
-        end = start + count
-        tokens = bytes(sequence.packed[start * TOKEN_BYTES : end * TOKEN_BYTES])
-        return Work(choice.seat, start, tokens, sequence.stored, end == sequence.num_tokens)
+        self._queue.add(choice)
+        return Preempted(choice.request.request_id, choice.index, way, blocks, recompute_seconds, swap_seconds)
 
     # --- admission ---
 
-    def _admit(self, work: list[Work], budget: int) -> list[Seated]:
-        """Start waiting choices in order of arrival; one that waits for memory may be overtaken so many times."""
+    def _admit(self, budget: int, under_way: int) -> tuple[list[Seated], list[_Start]]:
+        """Start waiting choices in turn; one that has to wait may be overtaken so many times."""
         seated: list[Seated] = []
+        starts: list[_Start] = []
         blocked: list[Choice] = []
-        for choice in self._waiting[:]:
-            if budget <= 0 or not self._free_seats or len(blocked) >= _LOOKAHEAD:
-                break
-            if choice.held_back:
-                continue
-            if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
-                break
-            started = self._start(choice)
-            if started is None:
-                if not choice.held_back:
-                    blocked.append(choice)
-                continue
-            for waiting in blocked:
-                waiting.overtaken += 1
-            seated.append(started)
-            count = min(self._remaining(choice), budget)
-            work.append(self._work(choice, count))
-            budget -= count
-        return seated
+        with closing(self._queue.candidates()) as candidates:
+            for choice in candidates:
+                if budget <= 0 or not self._free_seats or len(blocked) >= _LOOKAHEAD:
+                    break
+                if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
+                    break
+                most = budget if under_way >= MAX_UNDER_WAY else None
+                started = self._start(choice, most)
+                if started is None:
+                    if not choice.held:
+                        blocked.append(choice)
+                    continue
+                for waiting in blocked:
+                    waiting.overtaken += 1
+                seated.append(started)
+                needed = remaining(choice)
+                starts.append(_Start(choice, min(needed, budget)))
+                under_way += needed > budget
+                budget -= min(needed, budget)
+        return seated, starts
 
-    def _start(self, choice: Choice) -> Seated | None:
-        """Give a choice memory and a seat; None if it has to wait, for memory or for a leader."""
-        reserve = len(self._running)  # a block for each to grow into, or the newcomer would be preempted at once
-        parent = self._parent(choice)
-        if parent and self.memory.can_fork(parent) and self.memory.available > reserve:
-            sequence = self.memory.fork(parent)
-        else:
-            reads = choice.reads_cache
-            match = self.memory.match(choice.request.scope, choice.known) if reads else self.memory.unmatched()
-            leader = self.memory.leader(match, choice.request.scope, choice.known) if reads else None
-            if leader is not None:
-                choice.follows = self._by_sequence[leader]
-                choice.until = self.memory.shared_with(leader, choice.known)
-                return None
-            if reads and self.memory.in_flight(match, choice.request.scope, choice.known):
-                return None
-            if not self.memory.can_admit(choice.request.scope, match, len(choice.known) // TOKEN_BYTES, reserve):
-                return None
-            sequence = self.memory.admit(
-                choice.request.scope, choice.known, match, resumed=choice.started, unshared=not choice.request.store
-            )
-        choice.sequence, choice.follows, choice.forks = sequence, None, None
+    def _start(self, choice: Choice, most: int | None) -> Seated | None:
+        """Give a choice memory and a seat; None if it has to wait: for memory, a leader, or with more than `most`
+        tokens to compute for the others' prompts.
+        """
+        got = start(self.memory, self._admission, choice, most)
+        if got is None:
+            return None
+        if isinstance(got, Follow):
+            self._hold(choice, self._by_sequence[got.leader], got.until)
+            return None
+        return self._seat(choice, got)
+
+    def _seat(self, choice: Choice, sequence: Sequence) -> Seated:
+        self._queue.remove(choice)
+        choice.sequence, choice.forks = sequence, None
         if choice.parked is not None:
             self.memory.unpark(choice.parked)
             self.counters.swapped_in_blocks += sequence.loaded
             choice.parked = None
-        self._count_query(choice)
-        self._waiting.remove(choice)
+        if not choice.started:
+            self._first_start(choice)
         insort(self._running, choice, key=lambda running: running.arrival)
         self._by_sequence[sequence] = choice
         choice.seat = self._free_seats.pop()
+        self._seats[choice.seat] = choice
+        self._admission.start(choice)
         return Seated(choice.seat, choice.request.request_id, choice.index, list(sequence.table))
 
-    def _parent(self, choice: Choice) -> Sequence | None:
-        """The sequence of the choice's first sibling, if it has stored the whole prompt and nothing more."""
-        sibling = choice.forks
-        if sibling is None or sibling.sequence is None:
-            return None
-        return sibling.sequence if sibling.sequence.stored == choice.prompt_tokens else None
+    def _hold(self, choice: Choice, leader: Choice, until: int) -> None:
+        self._queue.remove(choice)
+        leader.hold_follower(choice, until)
+        self._held += 1
 
-    def _count_query(self, choice: Choice) -> None:
-        """Count a request once, when its first choice starts; resuming after a preemption is no hit."""
-        assert choice.sequence is not None
-        if choice.started:
-            return
-        choice.started = True
-        # The last token is computed even if it is in the store.
-        choice.reached = min(choice.sequence.stored, choice.prompt_tokens - 1)
-        if choice.request.request_id not in self._cached:
-            self._cached[choice.request.request_id] = choice.reached
-            self.counters.queries += choice.prompt_tokens
-            self.counters.hits += choice.reached
-            self._tenant(choice).queries += choice.prompt_tokens
-            self._tenant(choice).hits += choice.reached
-            self.counters.bypassed += 0 if choice.request.read_cache else choice.prompt_tokens
-            self.counters.below_granularity += choice.prompt_tokens < self.memory.block_size
+    def _let_go(self, choices: list[Choice]) -> None:
+        self._held -= len(choices)
+        for choice in choices:
+            self._queue.add(choice)
+
+    def _first_start(self, choice: Choice) -> None:
+        self._books.start(choice)
+        tenant = choice.request.scope.tenant
+        self.shares.turn(tenant)
+        self.shares.charge(tenant, choice.prompt_tokens - choice.reached)
+        self.backlog.start(choice.request.request_id, self._now)
 
     # --- results ---
 
@@ -310,88 +348,83 @@ class Scheduler:
         sequence = choice.sequence
         assert sequence is not None
         end = work.start + len(work.tokens) // TOKEN_BYTES
-        self.counters.recomputed_tokens += max(min(choice.reached, end) - work.start, 0)
-        fresh = min(end, choice.prompt_tokens) - max(work.start, choice.reached)
-        self.counters.computed_prompt_tokens += max(fresh, 0)
-        choice.reached = max(choice.reached, end)
+        if work.start < choice.prompt_tokens or work.start < choice.reached:
+            self._books.compute(choice, work)
         if end > sequence.stored:
             edit = self.memory.mark_stored(sequence, end)
             if edit is not None:
                 self._edits.append(SeatEdit(choice.seat, edit))
+            if choice.leads:
+                self._let_go(choice.let_go(end))
+        if choice.request.retain or choice.request.pin is not None:
+            self._books.retain(choice, self._now)
 
-        self._retain(choice)
+    def _record(self, choice: Choice, token: int) -> None:
+        assert choice.sequence is not None
+        self.memory.record(choice.sequence, token)
+        if not self.memory.has_room(choice.sequence):
+            self._short.append(choice)
+        if choice.siblings:
+            self._let_go(choice.let_go_forks())
 
-    def _retain(self, choice: Choice) -> None:
-        """Keep those prefixes of the prompt that are stored now and are to be kept: once, for the first choice."""
-        request, sequence = choice.request, choice.sequence
-        assert sequence is not None
-        if choice.index > 0:
-            return
-        while choice.breakpoints < len(request.retain):
-            tokens, seconds = request.retain[choice.breakpoints]
-            if tokens > sequence.stored:
-                return
-            choice.breakpoints += 1
-            self._note_retained(request, self.memory.retain(sequence, tokens, self._now + seconds))
-        ready = sequence.stored >= choice.prompt_tokens and choice.breakpoints == len(request.retain)
-        if request.pin is not None and ready:
-            choice.breakpoints += 1
-            pin = self.memory.pin(request.pin, sequence, choice.prompt_tokens)
-            self._note_retained(request, 0 if pin is None else pin.tokens)
-
-    def _note_retained(self, request: Request, tokens: int) -> None:
-        self._retained[request.request_id] = max(self._retained.get(request.request_id, 0), tokens)
-
-    def _tenant(self, choice: Choice) -> TenantCounters:
-        return self.counters.of(self.memory.shares.label(choice.request.scope.tenant))
-
-    def _append(self, choice: Choice, token: int) -> Outcome:
-        request, sequence = choice.request, choice.sequence
-        assert sequence is not None
+    def _taken(self, choice: Choice, reached: int, token: int) -> Outcome:
+        """Note a token that a choice got, having computed `reached` in all, and what that means for it."""
         choice.generated += 1
-        self.memory.record(sequence, token)
+        choice.reached = max(choice.reached, reached)
         ending: Ending | None = None
         if token in choice.end_ids:
             ending = Ending.STOP
-        elif choice.generated >= request.max_tokens:
+        elif choice.generated >= choice.limit:
             ending = Ending.LENGTH
         outcome = self._outcome(choice, token, ending)
         if ending is not None:
-            self._end(choice)
+            self._end(choice, cut=ending is Ending.LENGTH)
         return outcome
 
     def _outcome(self, choice: Choice, token: int | None, ending: Ending | None) -> Outcome:
         request_id = choice.request.request_id
-        return Outcome(
-            request_id, choice.index, token, ending, self._cached[request_id], self._retained.get(request_id, 0)
-        )
+        retained = self._books.retained(request_id)
+        return fast(Outcome, (request_id, choice.index, token, ending, choice.cached_tokens, retained, None))
 
     # --- leaving ---
 
-    def _end(self, choice: Choice) -> None:
-        if choice.sequence is None:
-            self._waiting.remove(choice)
-            if choice.parked is not None:
-                self.memory.discard(choice.parked)
-        else:
+    def _end(self, choice: Choice, cut: bool = False) -> None:
+        """Forget a choice, whatever its state. cut: its limit ended it."""
+        self._admission.ended(choice, cut)
+        if choice.sequence is not None:
+            self._watermark.ended(self.memory.exclusive(choice.sequence))
             self.memory.release(choice.sequence)
             self._leave_seat(choice)
-        choices = self._by_request[choice.request.request_id]
+        elif choice.held:
+            choice.held = False
+            self._held -= 1
+        else:
+            self._queue.remove(choice)
+        if choice.parked is not None:
+            self.memory.discard(choice.parked)
+            choice.parked = None
+        request_id = choice.request.request_id
+        choices = self._by_request[request_id]
         choices.remove(choice)
         if not choice.generated:
             for sibling in choices:
                 sibling.forks = None
+        self._let_go(choice.let_go_forks())
         if not choices:
-            del self._by_request[choice.request.request_id]
-            self._cached.pop(choice.request.request_id, None)
-            self._retained.pop(choice.request.request_id, None)
+            del self._by_request[request_id]
+            self._books.forget(request_id)
+            self.backlog.forget(request_id)
+            self.shares.leave(choice.request.scope.tenant)
 
     def _leave_seat(self, choice: Choice) -> None:
         assert choice.sequence is not None
+        self._admission.leave(choice)
         del self._by_sequence[choice.sequence]
         choice.sequence = None
         self._running.remove(choice)
+        self._let_go(choice.let_go())
         self._edits = [edit for edit in self._edits if edit.seat != choice.seat]
         self._vacated.append(choice.seat)
         self._free_seats.append(choice.seat)
+        self._seats[choice.seat] = None
         choice.seat = -1

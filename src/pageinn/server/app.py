@@ -126,7 +126,9 @@ def _run(
     return Run(
         id=name,
         requests=[
-            GenerationRequest(each, prompt, sampling, scope, use.read, use.write, use.retain)
+            GenerationRequest(
+                each, prompt, sampling, scope, use.read, use.write, use.retain, queue_timeout=request.queue_timeout
+            )
             for each, prompt, use in zip(names, prompts, uses, strict=True)
         ],
         n=request.n,
@@ -174,7 +176,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> Response:
         # What is left of a body that was too large would be read as the next request.
-        headers = {"connection": "close"} if error.status == 413 else None
+        headers = {"connection": "close"} if error.status == 413 else {}
+        if error.retry_after is not None:
+            headers["retry-after"] = str(error.retry_after)
         return JSONResponse(error.body(), error.status, headers)
 
     @app.exception_handler(EngineDeadError)

@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pageinn.engine.messages import EngineDeadError, RefusedError
+from pageinn.engine.messages import BusyError, BusyReason, EngineDeadError, RefusedError
 
 #: How much of a wrong value an error message repeats, in characters.
 _SHOWN = 60
 
 
 class ApiError(Exception):
-    """A request that gets no answer. `param` names the field, `code` is for programs."""
+    """A request that gets no answer. `param` names the field, `code` is for programs, `retry_after` in seconds."""
 
     def __init__(
         self,
@@ -23,6 +23,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         kind: str = "invalid_request_error",
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -30,6 +31,7 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.kind = kind
+        self.retry_after = retry_after
 
     def body(self) -> dict[str, Any]:
         """The JSON body."""
@@ -41,8 +43,13 @@ class ClientGone(Exception):  # noqa: N818  (nobody is left to tell of an error)
     """The client closed the connection before its answer was complete."""
 
 
-def from_engine(error: RefusedError | EngineDeadError) -> ApiError:
-    """What the engine says, for the client."""
+def from_engine(error: RefusedError | BusyError | EngineDeadError) -> ApiError:
+    """What the engine says, for the client: 429 where more was sent than may wait, 503 for one that waited in vain."""
+    if isinstance(error, BusyError):
+        reason, retry_after = error.busy
+        if reason is BusyReason.QUEUE_TIMEOUT:
+            return ApiError(503, str(error), kind="server_error", code="queue_timeout", retry_after=retry_after)
+        return ApiError(429, str(error), kind="rate_limit_error", code="queue_full", retry_after=retry_after)
     if isinstance(error, RefusedError):
         return ApiError(400, str(error), param=error.param, code="request_refused")
     return ApiError(503, str(error), kind="server_error", code="engine_dead")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pageinn.engine.client import EngineClient
 from pageinn.engine.messages import (
+    BusyError,
     Delta,
     EngineDeadError,
     FinishReason,
@@ -101,7 +102,7 @@ async def pieces(client: EngineClient, run: Run) -> AsyncGenerator[Piece, None]:
                 running -= 1
             elif isinstance(item, Piece):
                 yield _whole(item)
-            elif isinstance(item, RefusedError | EngineDeadError):
+            elif isinstance(item, RefusedError | BusyError | EngineDeadError):
                 raise from_engine(item)
             else:
                 raise item

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from pageinn.engine.messages import BusyReason
 from pageinn.engine.stats import Histogram, Stats
 from pageinn.server.served import Served
 
@@ -125,11 +126,33 @@ def _tenant_counters(stats: Stats, model: str) -> Iterator[Metric]:
         for tenant, figures in stats.tenants.items():
             counter.add_metric([model, tenant], getattr(figures, field))
         yield counter
+    refused = CounterMetricFamily(
+        "pageinn:requests_refused",
+        "Requests that never started: the queue was full, or their time in it over. By the limit they met.",
+        labels=["model_name", "reason"],
+    )
+    for reason in BusyReason:
+        refused.add_metric([model, reason.value], stats.refused.get(reason.value, 0))
+    yield refused
+    ways = CounterMetricFamily(
+        "pageinn:preemptions_by_way",
+        "Preemptions by how what was computed comes back: computed again, or swapped in from the host.",
+        labels=["model_name", "way"],
+    )
+    for way, count in sorted(stats.preemptions_by_way.items()):
+        ways.add_metric([model, way], count)
+    yield ways
 
 
 def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
     in_use = stats.blocks_in_use / stats.blocks_total if stats.blocks_total else 0.0
     rows = [
+        ("queued_tokens", float(stats.queued_tokens), "Tokens of the prompts of requests that have not started."),
+        (
+            "thrashing",
+            float(stats.thrashing),
+            "1 while memory in use stays high, the queue grows and preemptions become more frequent.",
+        ),
         ("num_requests_running", float(stats.running), "Requests being computed now."),
         ("num_requests_waiting", float(stats.waiting), "Requests waiting for room."),
         (
@@ -192,6 +215,14 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
     )
     saved.add_metric([model], stats.slots_saved)
     yield saved
+    if stats.preemption_watermark is not None:
+        watermark = GaugeMetricFamily(
+            "pageinn:preemption_watermark_seqs",
+            "Running sequences below which preemption does not start: advice for --max-num-seqs.",
+            labels=["model_name"],
+        )
+        watermark.add_metric([model], stats.preemption_watermark)
+        yield watermark
     if stats.window_queries:
         rate = GaugeMetricFamily(
             "pageinn:prefix_cache_hit_rate_window",

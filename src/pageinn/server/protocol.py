@@ -71,6 +71,7 @@ class SamplingRequest(Strict):
     skip_reading_prefix_cache: bool = False
     skip_writing_prefix_cache: bool = False
     cache_prompt: bool = True
+    queue_timeout: Annotated[float, Field(gt=0, le=86400)] | None = None
     # Without effect here, accepted because clients send them.
     user: Any = None
     metadata: Any = None

@@ -1,0 +1,100 @@
+"""Whether a choice may start: whether those that run will find the blocks that they grow into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pageinn.memory.manager import MemoryManager
+from pageinn.scheduling.choice import Choice
+from pageinn.scheduling.config import AdmissionMode
+from pageinn.scheduling.forecast import Claim, Forecast, Prospect
+from pageinn.scheduling.lengths import Curve, Lengths, Underway
+
+#: How many standard deviations of what the running choices will hold are left room for. Measured: docs/architecture.md.
+_DEVIATIONS = 3.0
+#: The forecast is told of an answer again when it has grown by 1 / 2**_STALE, or come as much nearer to its limit.
+_STALE = 3
+#: The curve of a choice that nothing ends but its limit.
+_ENDLESS = Curve(())
+
+
+class Admission:
+    """Keeps what is promised to the running choices. `running` is the scheduler's own list."""
+
+    def __init__(self, mode: AdmissionMode, memory: MemoryManager, longest: int, running: Sequence[Choice]) -> None:
+        self._mode = mode
+        self._memory = memory
+        self._running = running
+        self._lengths = Lengths()
+        self._forecast = Forecast(memory.block_size, longest)
+        self._promised: dict[Choice, int] = {}
+        self._sum_promised = 0
+
+    def reserve(self, choice: Choice, tokens: int) -> int:
+        """Blocks that must be left over when a choice starts with so many tokens."""
+        match self._mode:
+            case AdmissionMode.OPTIMISTIC:
+                # A block for each to grow into, or the newcomer would be preempted at once.
+                return len(self._running)
+            case AdmissionMode.GUARANTEED:
+                own = self._memory.blocks_for(choice.longest) - self._memory.blocks_for(tokens)
+                return own + self._sum_promised
+            case AdmissionMode.PREDICTED:
+                return 0
+
+    def likely_fits(self, choice: Choice, tokens: int, exclusive: int) -> bool:
+        """Whether a choice that starts so, holding so many blocks alone, will likely find what it grows into.
+
+        Other modes have promised what they promise by their reserve. Alone, a choice may take all there is.
+        """
+        if self._mode is not AdmissionMode.PREDICTED or not self._running:
+            return True
+        # What several hold is taken to stay; the rest goes with the one that holds it.
+        usable = self._memory.usable_by(choice.request.scope)
+        stays = self._memory.usage().in_use - self._forecast.exclusive
+        return self._forecast.fits(self._claim(choice, tokens, exclusive), usable - stays, _DEVIATIONS)
+
+    def start(self, choice: Choice) -> None:
+        """A choice has started."""
+        if self._mode is AdmissionMode.GUARANTEED:
+            self._promised[choice] = 0
+        self._tell(choice)
+
+    def grow(self, choice: Choice) -> None:
+        """A choice's table has grown. Not each block changes what is expected of it."""
+        near = min(choice.generated, choice.limit - choice.generated)
+        if self._mode is AdmissionMode.GUARANTEED or choice.generated - choice.told >= near >> _STALE:
+            self._tell(choice)
+
+    def _tell(self, choice: Choice) -> None:
+        sequence = choice.sequence
+        assert sequence is not None
+        choice.told = choice.generated
+        if self._mode is AdmissionMode.GUARANTEED:
+            promised = self._memory.blocks_for(choice.longest) - len(sequence.table)
+            self._sum_promised += promised - self._promised[choice]
+            self._promised[choice] = promised
+        elif self._mode is AdmissionMode.PREDICTED:
+            self._forecast.put(id(choice), self._claim(choice, sequence.num_tokens, self._memory.exclusive(sequence)))
+
+    def leave(self, choice: Choice) -> None:
+        """A choice has left its seat: its promises are free again."""
+        if self._mode is AdmissionMode.GUARANTEED:
+            self._sum_promised -= self._promised.pop(choice)
+        elif self._mode is AdmissionMode.PREDICTED:
+            self._forecast.drop(id(choice))
+
+    def ended(self, choice: Choice, cut: bool) -> None:
+        """Learn how long a choice's answer got. cut: by its limit."""
+        if choice.generated:
+            self._lengths.saw(choice.request.scope.tenant, choice.generated, cut)
+
+    def _claim(self, choice: Choice, tokens: int, exclusive: int) -> Claim:
+        request = choice.request
+        limit = max(request.max_tokens - choice.generated, 1)
+        endless = request.ignore_eos and not request.stop_ids
+        curve = _ENDLESS if endless else self._lengths.curve(request.scope.tenant, self._underway)
+        return self._forecast.claim(Prospect(tokens, choice.generated, limit, exclusive), curve)
+
+    def _underway(self) -> Iterator[Underway]:
+        return (Underway(one.request.scope.tenant, one.generated) for one in self._running if one.generated)

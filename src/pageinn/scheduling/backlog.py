@@ -1,0 +1,99 @@
+"""Requests that have not started: how many there may be, until when they wait, and how fast they get their turn."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from math import ceil
+from typing import NamedTuple
+
+from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.plan import Ending, Request
+
+#: The rate is that of the last so many seconds.
+_RATE_SECONDS = 60.0
+#: Nobody is told to come back later than that, in seconds: rates change.
+_LONGEST_RETRY = 600
+
+
+class _Waiting(NamedTuple):
+    tokens: int
+    deadline: float | None
+
+
+class Backlog:
+    """Counts requests from their arrival to the start of their first choice."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._waiting: dict[str, _Waiting] = {}
+        self.tokens = 0
+        self._deadlines: list[tuple[float, str]] = []
+        self._starts: deque[tuple[float, int]] = deque()
+        self._started_tokens = 0
+
+    @property
+    def requests(self) -> int:
+        """Requests that have not started."""
+        return len(self._waiting)
+
+    def objection(self, request: Request) -> Ending | None:
+        """Which bound one more request would pass. Where nobody waits there is always room."""
+        config = self._config
+        if config.max_queued_requests is not None and self.requests >= config.max_queued_requests:
+            return Ending.QUEUED_REQUESTS
+        tokens = self.tokens + _tokens(request)
+        if config.max_queued_tokens is not None and self.requests and tokens > config.max_queued_tokens:
+            return Ending.QUEUED_TOKENS
+        return None
+
+    def add(self, request: Request, now: float) -> None:
+        """Take a request in, with its deadline."""
+        timeout = self._config.queue_timeout if request.queue_timeout is None else request.queue_timeout
+        deadline = None if timeout is None else now + timeout
+        self._waiting[request.request_id] = _Waiting(_tokens(request), deadline)
+        self.tokens += _tokens(request)
+        if deadline is not None:
+            heapq.heappush(self._deadlines, (deadline, request.request_id))
+
+    def start(self, request_id: str, now: float) -> None:
+        """A request's first choice starts; no more than once."""
+        tokens = self._take(request_id)
+        if tokens is not None:
+            self._starts.append((now, tokens))
+            self._started_tokens += tokens
+
+    def forget(self, request_id: str) -> None:
+        """A request is gone, started or not."""
+        self._take(request_id)
+
+    def expired(self, now: float) -> list[str]:
+        """Requests whose time is over before they started."""
+        late = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, request_id = heapq.heappop(self._deadlines)
+            # The entry may be that of an earlier request of the same id.
+            if request_id in self._waiting and self._waiting[request_id].deadline == deadline:
+                late.append(request_id)
+        return late
+
+    def retry_after(self, now: float) -> int:
+        """Seconds, at least 1, after which the queue as it is will have had its turn, at the rate of late."""
+        while self._starts and self._starts[0][0] <= now - _RATE_SECONDS:
+            self._started_tokens -= self._starts.popleft()[1]
+        if not self._started_tokens:
+            return int(_RATE_SECONDS) if self.tokens else 1
+        seconds = max(now - self._starts[0][0], 1.0)
+        return min(max(ceil(self.tokens * seconds / self._started_tokens), 1), _LONGEST_RETRY)
+
+    def _take(self, request_id: str) -> int | None:
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is None:
+            return None
+        self.tokens -= waiting.tokens
+        return waiting.tokens
+
+
+def _tokens(request: Request) -> int:
+    return len(request.prompt) // TOKEN_BYTES

@@ -1,0 +1,64 @@
+"""Giving a waiting choice its memory: by forking from its sibling, or on top of what the tree has of its tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.matching import Match
+from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.admission import Admission
+from pageinn.scheduling.choice import Choice
+
+
+class Follow(NamedTuple):
+    """A running sequence computes what the choice needs next: wait until it has stored so many tokens."""
+
+    leader: Sequence
+    until: int
+
+
+def start(memory: MemoryManager, admission: Admission, choice: Choice, most: int | None) -> Sequence | Follow | None:
+    """The choice's sequence, or whom it follows; None if it waits for memory, or has more than `most` to compute."""
+    parent = _parent(choice)
+    if parent and memory.can_fork(parent):
+        return _fork(memory, admission, choice, parent)
+    scope, known = choice.request.scope, choice.known
+    if not choice.reads_cache:
+        return _admit(memory, admission, choice, memory.unmatched(), most)
+    match = memory.match(scope, known)
+    leader = memory.leader(match, scope, known)
+    if leader is not None:
+        return Follow(leader, memory.shared_with(leader, known))
+    if memory.in_flight(match, scope, known):
+        return None
+    return _admit(memory, admission, choice, match, most)
+
+
+def _admit(
+    memory: MemoryManager, admission: Admission, choice: Choice, match: Match, most: int | None
+) -> Sequence | None:
+    scope, tokens = choice.request.scope, len(choice.known) // TOKEN_BYTES
+    if most is not None and tokens - memory.matched_tokens(match) > most:
+        return None
+    if not memory.can_admit(scope, match, tokens, admission.reserve(choice, tokens)):
+        return None
+    if not admission.likely_fits(choice, tokens, memory.exclusive_if(match, tokens)):
+        return None
+    unshared = not choice.request.store
+    return memory.admit(scope, choice.known, match, resumed=choice.started, unshared=unshared)
+
+
+def _fork(memory: MemoryManager, admission: Admission, choice: Choice, parent: Sequence) -> Sequence | None:
+    copied = int(parent.stored % memory.block_size > 0)
+    if memory.available < copied + admission.reserve(choice, parent.stored):
+        return None
+    return memory.fork(parent) if admission.likely_fits(choice, parent.stored, copied) else None
+
+
+def _parent(choice: Choice) -> Sequence | None:
+    """The sequence of the choice's first sibling, if it has stored the whole prompt and nothing more."""
+    sibling = choice.forks
+    if sibling is None or sibling.sequence is None:
+        return None
+    return sibling.sequence if sibling.sequence.stored == choice.prompt_tokens else None

@@ -1,0 +1,51 @@
+"""Who gives up its blocks when memory runs out, and how it gets them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pageinn.memory.manager import MemoryManager
+from pageinn.scheduling.choice import Choice
+from pageinn.scheduling.config import Preemption
+from pageinn.scheduling.cost import Rates
+
+
+class Price(NamedTuple):
+    """What preempting a choice costs. blocks: those that it frees. Seconds for either way; `way` is the one to take."""
+
+    choice: Choice
+    blocks: int
+    recompute_seconds: float
+    swap_seconds: float
+    way: Preemption
+
+    @property
+    def seconds(self) -> float:
+        """What is paid."""
+        return self.swap_seconds if self.way is Preemption.SWAP else self.recompute_seconds
+
+
+def price(memory: MemoryManager, rates: Rates, choice: Choice, rule: Preemption) -> Price:
+    """What a running choice's preemption costs and frees, under a rule for the way."""
+    sequence = choice.sequence
+    assert sequence is not None
+    blocks = memory.exclusive(sequence)
+    shared = (len(sequence.table) - blocks) * memory.block_size
+    recompute = rates.recompute(min(shared, sequence.stored), sequence.stored)
+    swap = rates.swap(blocks)
+    can_swap = choice.reads_cache and memory.host_usage().total > 0
+    if rule is Preemption.AUTO:
+        rule = Preemption.SWAP if swap < recompute else Preemption.RECOMPUTE
+    return Price(choice, blocks, recompute, swap, rule if can_swap else Preemption.RECOMPUTE)
+
+
+def cheapest(prices: Iterable[Price]) -> Price:
+    """The least seconds for each block freed; of equal ones, the one that arrived last. Raises ValueError for none."""
+    return min(prices, key=_rank)
+
+
+def _rank(one: Price) -> tuple[float, int, int]:
+    seconds = one.seconds / one.blocks if one.blocks else float("inf")
+    arrival, index = one.choice.arrival
+    return seconds, -arrival, -index

@@ -1,0 +1,162 @@
+"""Who waits: bounds, deadlines, turns of tenants, and what a long queue costs."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_engine import SimulatedEngine, request
+
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.scopes import Scope
+from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.plan import Abort, Arrive, Ending, Outcome, Request, Weigh
+from pageinn.scheduling.shares import Shares
+
+
+def engine(num_blocks: int = 1000, **settings: object) -> SimulatedEngine:
+    config = {"max_num_seqs": 1, "max_num_batched_tokens": 64, "max_model_len": 1000, **settings}
+    return SimulatedEngine(MemoryManager(num_blocks, 4), SchedulerConfig(**config))
+
+
+def endings(outcomes: list[Outcome]) -> list[tuple[str, int, Ending | None]]:
+    return [(one.request_id, one.choice, one.ending) for one in outcomes if one.ending is not None]
+
+
+def test_one_more_than_may_wait_is_refused() -> None:
+    """Two may wait beside the one that runs; the fourth is told when to come back, and leaves nothing behind."""
+    sim = engine(max_queued_requests=2)
+    sim.arrive(request("a", [1] * 8, 20))
+    sim.arrive(request("b", [2] * 8, 2), request("c", [3] * 8, 2, n=3))
+    step = sim.arrive(request("d", [4] * 8, 2, n=2))
+    assert endings(step.outcomes) == [("d", index, Ending.QUEUED_REQUESTS) for index in (0, 1)]
+    # 16 tokens wait, and 8 have started in the last two seconds.
+    assert [one.retry_after for one in step.outcomes if one.ending] == [4, 4]
+    assert sim.counters["refused_by_requests"] == 1
+    sim.run()
+    assert {key[0] for key, ending in sim.endings.items() if ending is Ending.LENGTH} == {"a", "b", "c"}
+    sim.endings.clear()
+    sim.cached.clear()
+    sim.arrive(request("d", [4] * 8, 2))
+    sim.run()
+    assert sim.endings["d", 0] is Ending.LENGTH
+
+
+def test_the_tokens_that_wait_are_bounded_but_an_empty_queue_takes_any() -> None:
+    sim = engine(max_queued_tokens=100)
+    sim.arrive(request("a", [1] * 8, 20))
+    sim.arrive(request("large", [2] * 300, 2))
+    step = sim.arrive(request("b", [3] * 8, 2))
+    assert endings(step.outcomes) == [("b", 0, Ending.QUEUED_TOKENS)]
+    assert sim.counters["refused_by_tokens"] == 1
+    sim.run()
+    assert sim.endings["large", 0] is Ending.LENGTH
+
+
+def test_a_request_that_has_not_started_in_time_is_given_up() -> None:
+    """The server's limit is 5 s, a request's own 2 or 50 s; a step is a second. What has started is never given up."""
+    sim = engine(queue_timeout=5.0)
+    sim.arrive(request("runs", [1] * 8, 30))
+    own = [
+        Request(name, request(name, [2] * 8).prompt, Scope("t"), 2, n=2, queue_timeout=seconds)
+        for name, seconds in (("short", 2.0), ("server", None), ("long", 50.0))
+    ]
+    sim.arrive(*own)
+    ended = {}
+    for now in range(2, 10):
+        for one in sim.step().outcomes:
+            if one.ending is not None:
+                ended[one.request_id, one.choice] = (now, one.ending)
+    assert ended == {
+        **{("short", index): (3, Ending.QUEUE_TIMEOUT) for index in (0, 1)},
+        **{("server", index): (6, Ending.QUEUE_TIMEOUT) for index in (0, 1)},
+    }
+    assert sim.counters["expired"] == 2
+    sim.run()
+    assert sim.endings["long", 1] is Ending.LENGTH
+
+
+def test_a_preempted_choice_has_no_deadline() -> None:
+    sim = SimulatedEngine(MemoryManager(10, 4), SchedulerConfig(8, 64, 1000, queue_timeout=3.0, admission="optimistic"))
+    sim.arrive(request("old", [1] * 14, 12, ignore_eos=True), request("new", [2] * 14, 12, ignore_eos=True))
+    sim.run()
+    assert sim.counters["preemptions"] == 1
+    assert set(sim.endings.values()) == {Ending.LENGTH}
+
+
+def test_an_id_may_come_again_before_its_old_deadline() -> None:
+    sim = engine(queue_timeout=5.0)
+    sim.arrive(request("a", [1] * 8, 100))
+    sim.arrive(request("b", [2] * 8))
+    sim.step([Abort("b")])
+    sim.step([Arrive(request("b", [2] * 8))])
+    for _ in range(3):
+        assert not endings(sim.step().outcomes)
+
+
+def test_tenants_take_turns_whatever_each_has_queued() -> None:
+    """One tenant has 50 requests before the other's 5 come: from then on they start in turns."""
+    sim = engine()
+    flood = Scope("flood")
+    sim.arrive(*(request(f"f{number}", [number + 1] * 8, 2, scope=flood) for number in range(50)))
+    sim.step()
+    sim.arrive(*(request(f"q{number}", [900 + number] * 8, 2, scope=Scope("quiet")) for number in range(5)))
+    sim.run()
+    starts = [key[0] for step in sim.steps for key in step.seated]
+    after = starts[1:]
+    assert [name[0] for name in after[:10]].count("q") == 5
+    assert [name for name in starts if name[0] == "f"] == [f"f{number}" for number in range(50)]
+
+
+def test_shares_follow_the_weights() -> None:
+    """A tenant of weight 3 gets three starts for each of the other's."""
+    sim = engine()
+    for tenant in ("heavy", "light"):
+        scope = Scope(tenant)
+        sim.arrive(*(request(f"{tenant}{number}", [number + 1] * 8, 2, scope=scope) for number in range(40)))
+    sim.step([Weigh({"heavy": 3.0})])
+    sim.run()
+    starts = [key[0][0] for step in sim.steps for key in step.seated]
+    assert 28 <= starts[2:42].count("h") <= 32
+
+
+def test_who_was_away_saves_nothing_up() -> None:
+    """The paper's lift: a newcomer starts from the counter of who is being served, not from zero."""
+    shares = Shares()
+    shares.enter("old")
+    shares.charge("old", 1000)
+    shares.turn("old")
+    shares.enter("new")
+    assert shares.served("new") == shares.served("old") == 1000
+    shares.charge("new", 500)
+    shares.leave("new")
+    shares.enter("new")
+    assert shares.served("new") == 1500, "nor does it lose what it owes by leaving"
+    with pytest.raises(ValueError, match="above 0"):
+        shares.weigh({"old": 0.0})
+
+
+def test_counters_of_absent_tenants_are_bounded() -> None:
+    shares = Shares()
+    for number in range(20_000):
+        name = f"t{number}"
+        shares.enter(name)
+        shares.charge(name, 1)
+        shares.turn(name)
+        shares.leave(name)
+    assert len(shares._served) <= 4097
+
+
+def test_one_tenants_blocked_requests_do_not_hide_anothers() -> None:
+    """Twenty that are too large for now are at the front of one tenant's queue; the other tenant's small one starts."""
+    sim = engine(num_blocks=40, max_num_seqs=8)
+    sim.arrive(request("runs", [1] * 60, 60, scope=Scope("a"), ignore_eos=True))
+    sim.arrive(*(request(f"large{number}", [2 + number] * 120, 4, scope=Scope("a")) for number in range(20)))
+    step = sim.arrive(request("small", [99] * 4, 2, scope=Scope("b")))
+    assert list(step.seated) == [("small", 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_queued_requests", 0), ("max_queued_tokens", -1), ("queue_timeout", float("nan"))]
+)
+def test_bounds_that_mean_nothing(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is"):
+        SchedulerConfig(**{name: value})
