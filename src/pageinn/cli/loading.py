@@ -16,6 +16,7 @@ from pageinn.engine.messages import RefusedError
 from pageinn.model.config import ModelError
 from pageinn.scheduling.config import ConfigError
 from pageinn.server.served import Served
+from pageinn.store.disk import DiskCacheError
 from pageinn.store.kv_store import StoreTooLargeError
 from pageinn.text.template import TemplateError
 from pageinn.text.tokenizer import TokenizerError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pageinn.engine.engine import Engine
 
 #: What can be wrong with what a person asked for; each says so in one line.
-LOAD_ERRORS = (ConfigError, ModelError, RefusedError, StoreTooLargeError, TemplateError, TokenizerError)
+LOAD_ERRORS = (ConfigError, DiskCacheError, ModelError, RefusedError, StoreTooLargeError, TemplateError, TokenizerError)
 
 
 class Loaded(NamedTuple):

@@ -274,6 +274,18 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         help="how much of the cache prefixes that are pinned or kept for a time may hold, from 0 to below 1 "
         "(default: 0.5)",
     )
+    group.add_argument(
+        "--disk-cache",
+        type=Path,
+        metavar="PATH",
+        help="a folder that keeps blocks on disk, so that a restart finds them (default: none)",
+    )
+    group.add_argument(
+        "--disk-cache-bytes",
+        type=parse_size,
+        metavar="SIZE",
+        help="how much of the disk they may occupy (default: 8GiB)",
+    )
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:

@@ -37,6 +37,8 @@ log = logging.getLogger("pageinn")
 
 #: How often an idle loop looks at the clock, so that windowed figures do not stand still.
 _IDLE_SECONDS = 1.0
+#: How often it hands more to the disk's writer while there is nothing else to do.
+_BEHIND_SECONDS = 0.002
 
 
 class _Stream:
@@ -167,6 +169,7 @@ class EngineClient:
         try:
             while self._take_messages():
                 self._publish(self._core.step())
+            self._core.close()
             self._end("the engine has stopped")
         except Exception as error:
             log.exception("the step loop has ended")
@@ -176,10 +179,12 @@ class EngineClient:
         """Act on what came in, waiting for something to do; False to end the loop."""
         while True:
             try:
-                message = self._inbox.get(block=self._core.idle, timeout=_IDLE_SECONDS)
+                pause = _BEHIND_SECONDS if self._core.behind else _IDLE_SECONDS
+                message = self._inbox.get(block=self._core.idle, timeout=pause)
             except queue.Empty:
                 if not self._core.idle:
                     return True
+                self._core.write_behind()
                 self._stats = self._core.stats()
                 continue
             match message:

@@ -16,6 +16,7 @@ __all__ = ["ConfigError", "EngineConfig"]
 DEFAULT_BATCHED_TOKENS = 256
 DEFAULT_SEQS = SchedulerConfig.max_num_seqs
 DEFAULT_CACHE_BYTES = 1 << 30
+DEFAULT_DISK_BYTES = 8 << 30
 #: What --kv-cache-dtype takes beside the names of store dtypes; `auto` is what suits a CPU.
 STORE_DTYPE_ALIASES = {"auto": "bfloat16", "fp8": "fp8_e4m3"}
 
@@ -26,9 +27,10 @@ class EngineConfig:
 
     model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
     kv_cache_scales: for an fp8 cache, a file that `pageinn drift --calibrate` wrote; None is a scale of 1.
-    host_memory_bytes: for blocks that were evicted or swapped out; 0 for none.
-    max_queued_requests, max_queued_tokens and queue_timeout: None is no bound.
-    threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real randomness.
+    host_memory_bytes: for blocks that were evicted or swapped out; 0 for none. disk_cache: a folder that keeps blocks
+    across restarts, for this engine alone; None for none. max_queued_requests, max_queued_tokens and queue_timeout:
+    None is no bound. threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real
+    randomness.
     """
 
     model: Path | None = None
@@ -49,12 +51,16 @@ class EngineConfig:
     eviction_policy: EvictionPolicy = EvictionPolicy.REUSE
     host_memory_bytes: int = 0
     max_retained_share: float = DEFAULT_MOST_RETAINED
+    disk_cache: Path | None = None
+    disk_cache_bytes: int = DEFAULT_DISK_BYTES
     threads: int | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.host_memory_bytes and self.prefix_cache == PrefixCache.OFF:
             raise ConfigError("--host-memory-bytes needs --prefix-cache keep or live")
+        if self.disk_cache is not None and self.prefix_cache != PrefixCache.KEEP:
+            raise ConfigError("--disk-cache needs --prefix-cache keep")
 
     @property
     def store_dtype(self) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pageinn.engine.advice import Advice, measured_prefill
 from pageinn.engine.checks import check_request
+from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
 from pageinn.engine.grammar import GrammarError, Grammars
 from pageinn.engine.messages import (
@@ -25,7 +26,7 @@ from pageinn.engine.messages import (
 from pageinn.engine.outputs import Stream
 from pageinn.engine.stats import Blocks, Stats, TenantStats
 from pageinn.memory.retention import Pin
-from pageinn.memory.tokens import pack
+from pageinn.memory.tokens import TOKEN_BYTES, pack
 from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters, Weigh
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
@@ -54,12 +55,14 @@ class EngineCore:
         tokenizer: Tokenizer,
         seed: int | None,
         clock: Callable[[], float],
+        disk: DiskTier | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._executor = executor
         self._tokenizer = tokenizer
         self._grammars = Grammars(tokenizer)
         self._clock = clock
+        self._disk = disk
         self._seeds = random.Random(seed)
         self._streams: dict[str, Stream] = {}
         self._events: list[Event] = []
@@ -71,7 +74,7 @@ class EngineCore:
     @property
     def idle(self) -> bool:
         """Whether a step would have nothing to do."""
-        return not self._events and self.scheduler.idle
+        return not self._events and self.scheduler.idle and not self._waiting_for_disk
 
     def check(self, request: GenerationRequest) -> Request:
         """The request as the scheduler sees it. Reads only constants: any thread may call it.
@@ -99,7 +102,8 @@ class EngineCore:
         seed = self._seeds.getrandbits(_SEED_BITS) if seed is None else seed % (1 << _SEED_BITS)
         self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._grammars, self._clock())
         self._stats.prompt_tokens += len(request.prompt)
-        self._events.append(Arrive(scheduled))
+        if self._disk is None or not self._disk.arrive(scheduled):
+            self._events.append(Arrive(scheduled))
 
     def cancel(self, request_id: str) -> None:
         """Free everything of a request at the next step. Unknown and finished ones are ignored."""
@@ -108,9 +112,15 @@ class EngineCore:
             reason = FinishReason.ABORT.value
             self._stats.finished[reason] = self._stats.finished.get(reason, 0) + len(stream.unfinished)
             self._events.append(Abort(request_id))
+            if self._disk is not None:
+                self._disk.forget(request_id)
+                for choice in stream.unfinished:
+                    self._leave(stream, choice)
 
     def reset_prefix_cache(self) -> ResetReport:
         """Drop all kept blocks. Call it between steps only."""
+        if self._disk is not None:
+            self._events += [Arrive(request) for request in self._disk.clear()]
         counts = self.scheduler.memory.reset()
         return ResetReport(counts.freed, counts.in_use)
 
@@ -127,8 +137,34 @@ class EngineCore:
         """Let go of a pinned prefix; None if there is none of this name. Call it between steps only."""
         return self.scheduler.memory.unpin(name)
 
+    @property
+    def _waiting_for_disk(self) -> int:
+        return 0 if self._disk is None else self._disk.waiting
+
+    @property
+    def behind(self) -> bool:
+        """Whether `write_behind` has something to do."""
+        return self._disk is not None and self._disk.behind
+
+    def write_behind(self, computed: int | None = None) -> None:
+        """Hand some blocks of ended sequences to the disk's writer.
+
+        computed: as many blocks as so many tokens fill, so that writing keeps pace with steps and costs a like part of
+        each; None for those of a large step, where nothing runs.
+        """
+        if self._disk is not None:
+            tokens = self.scheduler.config.max_num_batched_tokens if computed is None else computed
+            self._disk.copy_out(self.scheduler.memory.blocks_for(tokens))
+
+    def close(self) -> None:
+        """Write to disk what is still to be written. No step may follow."""
+        if self._disk is not None:
+            self._disk.close()
+
     def step(self) -> list[Delta]:
         """Plan, compute and commit one step; what it brought, in the order of the plan."""
+        if self._disk is not None:
+            self._events += [Arrive(request) for request in self._disk.poll()]
         events, self._events = self._events, []
         plan = self.scheduler.schedule(self._clock(), events)
         self._advice.after(self.scheduler, plan)
@@ -149,7 +185,11 @@ class EngineCore:
         now = self._clock()
         self._stats.steps += 1
         self._roll_window(now)
-        return [self._delta(outcome, result.logprobs, now) for outcome in outcomes]
+        deltas = [self._delta(outcome, result.logprobs, now) for outcome in outcomes]
+        self.write_behind(sum(len(work.tokens) for work in plan.work) // TOKEN_BYTES)
+        if self._disk is not None and self._disk.waiting and not plan.work:
+            self._disk.wait()
+        return deltas
 
     def _delta(self, outcome: Outcome, logprobs: Mapping[ChoiceId, TokenLogProb], now: float) -> Delta:
         choice = ChoiceId(outcome.request_id, outcome.choice)
@@ -162,11 +202,18 @@ class EngineCore:
         delta = stream.push(outcome, logprobs.get(choice), now, self._stats)
         if delta.error is not None:
             log.warning("%s: %s", outcome.request_id, delta.error)
-        if delta.finish_reason is not None and outcome.ending is None:
-            self._events.append(Stop(*choice))
+        if delta.finish_reason is not None:
+            self._leave(stream, choice.choice)
+            if outcome.ending is None:
+                self._events.append(Stop(*choice))
         if not stream.unfinished:
             del self._streams[outcome.request_id]
         return delta
+
+    def _leave(self, stream: Stream, choice: int) -> None:
+        """A choice's blocks are kept from now on."""
+        if self._disk is not None:
+            self._disk.left(stream.request.scope, pack(stream.tokens(choice)))
 
     def _roll_window(self, now: float) -> None:
         newest = _Second(int(now), self.scheduler.counters.queries, self.scheduler.counters.hits)
@@ -211,7 +258,7 @@ class EngineCore:
             thrashing=self.scheduler.thrash.now,
             preemption_watermark=self.scheduler.watermark,
             running=self.scheduler.num_running,
-            waiting=self.scheduler.num_waiting,
+            waiting=self.scheduler.num_waiting + self._waiting_for_disk,
             blocks_total=usage.total,
             blocks_free=usage.free,
             blocks_kept=usage.kept,
@@ -230,6 +277,7 @@ class EngineCore:
             tenants=self._tenants(),
             blocks_retained=self.scheduler.memory.tree.num_held,
             retentions=asdict(self.scheduler.memory.retention.counters),
+            disk=None if self._disk is None else self._disk.stats(),
         )
 
     def _tenants(self) -> dict[str, TenantStats]:

@@ -10,7 +10,9 @@ from pageinn.engine.cache_scales import declared_scales
 from pageinn.engine.config import EngineConfig, model_length, require_store_dtype
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
+from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import Executor
+from pageinn.engine.fingerprint import fingerprint
 from pageinn.engine.messages import (
     Delta,
     FinishReason,
@@ -27,6 +29,7 @@ from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint
 from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption, SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
+from pageinn.store.disk import DiskStore
 from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore, available_memory, bytes_per_block, require_memory
 from pageinn.text.template import ChatTemplate
@@ -95,6 +98,7 @@ class Engine:
             dtype=config.store_dtype,
             scales=None if self.calibration is None else self.calibration.scales,
         )
+        host_blocks = host_blocks or self._staging(blocks)
         host = HostStore(host_blocks, block_bytes, available_memory() - store.nbytes)
         self.model_name = checkpoint.served_name
         self.vocab_size = shape.vocab_size
@@ -127,7 +131,12 @@ class Engine:
         )
         scheduler = Scheduler(limits, memory)
         executor = Executor(model, store, host, backend, config.max_num_seqs, self.max_model_len)
-        self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic)
+        disk = None
+        if config.disk_cache is not None:
+            mark = fingerprint(checkpoint, model, backend, store, config.quantization)
+            opened = DiskStore(config.disk_cache, mark, config.disk_cache_bytes)
+            disk = DiskTier(opened, mark, memory, store, host.bytes, scheduler.rates, time.monotonic)
+        self.core = EngineCore(scheduler, executor, self.tokenizer, config.seed, time.monotonic, disk)
         self._requests = 0
 
     @property
@@ -153,12 +162,20 @@ class Engine:
             f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}\n"
             + (f"host memory for evicted and swapped blocks: {on_host} tokens\n" if on_host else "")
             + f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
-            f"{self._scales_description}"
+            f"{self._scales_description}{self._disk_description}"
         )
 
     @property
     def _scales_description(self) -> str:
         return "" if self.calibration is None else f"; scales by head from {self.calibration.tokens} tokens"
+
+    @property
+    def _disk_description(self) -> str:
+        disk = self.core.stats().disk
+        if disk is None:
+            return ""
+        tokens, most = disk.blocks * self.config.block_size, self.config.disk_cache_bytes
+        return f"\ndisk cache: {tokens} tokens in {self.config.disk_cache}, up to {most / 2**20:.0f} MiB"
 
     def generate(
         self,
@@ -183,6 +200,16 @@ class Engine:
             [_joined(deltas[request.request_id, choice]) for choice in range(request.sampling.n)]
             for request in requests
         ]
+
+    def close(self) -> None:
+        """Write what is still to go to disk, if there is a disk cache, and let go of it. Nothing may follow."""
+        self.core.close()
+
+    def _staging(self, blocks: int) -> int:
+        """Host slots for what comes from disk: a longest sequence's, a quarter of the cache at most."""
+        if self.config.disk_cache is None:
+            return 0
+        return max(min(-(-self.max_model_len // self.config.block_size), blocks // 4), 1)
 
     def _request(self, prompt: str | Sequence[int], sampling: SamplingParams, scope: Scope) -> GenerationRequest:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt

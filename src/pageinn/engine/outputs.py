@@ -51,10 +51,14 @@ class Stream:
         starts = [None if schema is None else grammars.start(schema) for _ in self.unfinished]
         self.controls = [controls_of(sampling, request.prompt, tokenizer.eos_ids, start) for start in starts]
         self._texts = [Detokenizer(tokenizer, sampling.stop) for _ in self.unfinished]
-        self._generated = [0] * sampling.n
+        self._generated: list[list[int]] = [[] for _ in self.unfinished]
         self._last: dict[int, float] = {}
         self._prompt_logprobs: list[PromptLogProb | None] = [] if sampling.prompt_logprobs is None else [None]
         self._unheard = set(self.unfinished)
+
+    def tokens(self, choice: int) -> list[int]:
+        """A choice's prompt and what it has generated."""
+        return [*self.request.prompt, *self._generated[choice]]
 
     def to_score(self, choice: int) -> tuple[int, ...]:
         """The prompt, if log-probabilities of its own tokens are still wanted; the first choice computes them."""
@@ -88,12 +92,13 @@ class Stream:
         elif outcome.token is not None:
             self._time(outcome.choice, now, stats)
             stats.generation_tokens += 1
-            self._generated[outcome.choice] += 1
+            generated = self._generated[outcome.choice]
+            generated.append(outcome.token)
             controls = self.controls[outcome.choice]
             if controls is not None:
                 controls.push(outcome.token)
             if outcome.ending is not Ending.STOP:
-                piece = texts.push([outcome.token], self._generated[outcome.choice] > self.request.sampling.min_tokens)
+                piece = texts.push([outcome.token], len(generated) > self.request.sampling.min_tokens)
                 text = piece.text
                 if piece.stopped:
                     reason = FinishReason.STOP

@@ -49,6 +49,26 @@ class TenantStats(NamedTuple):
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+@dataclass(frozen=True)
+class DiskStats:
+    """Counters, and blocks and bytes as they are now. queries, hits and declined are in tokens.
+
+    declined: found on disk, but computing was cheaper. late: loads given up. dropped_writes: blocks that were not
+    written because the disk was behind, or refused them.
+    """
+
+    queries: int = 0
+    hits: int = 0
+    declined: int = 0
+    late: int = 0
+    errors: int = 0
+    dropped_writes: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    blocks: int = 0
+    nbytes: int = 0
+
+
 @dataclass
 class Stats:
     """Counters only grow; gauges say how things stand after the last step. Prefix-cache counts are in tokens."""
@@ -115,3 +135,5 @@ class Stats:
     time_to_first_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     time_per_output_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     request_latency: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
+    disk: DiskStats | None = None
+    """None without a disk cache."""

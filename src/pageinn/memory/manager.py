@@ -75,6 +75,14 @@ class Sequence:
         return len(self.packed) // TOKEN_BYTES
 
 
+class Located(NamedTuple):
+    """Where a block of a path is, and whose: a block of the device, or else a slot of the host."""
+
+    scope: Scope
+    block: int | None
+    slot: int | None
+
+
 class LeaderKey(NamedTuple):
     """What a leader computes: the block with these tokens, after a node, for an account's number."""
 
@@ -124,6 +132,20 @@ class MemoryManager:
         # A scope that owns nothing yet reads what is public, under a number that owns no node.
         account = self.ledger.find(scope) or Account(scope, -1)
         return self.tree.match(account, packed)
+
+    def locate(self, scope: Scope, packed: bytes) -> list[Located]:
+        """Where each whole block is that matches. What is there stays as it is until the next step is planned."""
+        node, taken, _ = self.match(scope, packed).place
+        found: list[Located] = []
+        while node.parent is not None:
+            own = node.account.scope
+            here = [Located(own, block, None) for block in node.blocks] or [
+                Located(own, None, slot) for slot in node.host
+            ]
+            found[:0] = here[:taken]
+            node = node.parent
+            taken = node.size
+        return found
 
     def unmatched(self) -> Match:
         """The match of a sequence that is to reuse nothing."""

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from pageinn.engine.messages import BusyReason
 from pageinn.engine.stats import Histogram, Stats
+from pageinn.server.disk_metrics import disk_families
 from pageinn.server.served import Served
 
 
@@ -43,6 +44,8 @@ class _Engine(Collector):
         yield from _counters(stats, model)
         yield from _gauges(stats, model)
         yield from _latencies(stats, model)
+        if stats.disk is not None:
+            yield from disk_families(stats.disk, model)
         info = InfoMetricFamily("pageinn:cache_config", "How the cache is set up; the value is always 1.", labels=[])
         blocks = {"block_size": str(stats.block_size), "num_blocks": str(stats.blocks_total)}
         info.add_metric([], {**blocks, **self._served.cache_config})

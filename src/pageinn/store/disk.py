@@ -48,7 +48,10 @@ class DiskCacheError(ValueError):
 
 
 class DiskError(Exception):
-    """A read or a write failed and changed nothing. damaged: the file itself is broken; `rebuild` starts afresh."""
+    """A read or a write failed and changed nothing. damaged: the file itself is broken; `rebuild` starts afresh.
+
+    A single block may be damaged where the file is not: `drop` it.
+    """
 
     def __init__(self, message: str, damaged: bool) -> None:
         super().__init__(message)
@@ -67,7 +70,7 @@ class Entry(NamedTuple):
     """A block to write: where it is found, and its keys and values as `KVStore.read_blocks` gives them."""
 
     address: Address
-    payload: bytes
+    payload: bytes | memoryview
 
 
 class DiskStore:
@@ -110,7 +113,10 @@ class DiskStore:
         return self._guarded(self._used_pages) * PAGE_BYTES
 
     def read(self, address: Address) -> bytes | None:
-        """A block's keys and values, or None if the store lacks it or what it has does not agree with itself."""
+        """A block's keys and values, or None if the store lacks it.
+
+        Raises DiskError also for a block that does not agree with itself or with what is asked for.
+        """
         found = self._guarded(
             lambda: self._db.execute(
                 "SELECT parent, tokens, checksum, bytes FROM entry JOIN payload USING (id) WHERE key = ?",
@@ -120,9 +126,11 @@ class DiskStore:
         if found is None:
             return None
         parent, tokens, checksum, payload = found
-        if (parent, tokens) != (address.parent, address.tokens) or not isinstance(payload, bytes):
-            return None
-        return payload if _checksum(address, payload) == checksum else None
+        right = (parent, tokens) == (address.parent, address.tokens) and isinstance(payload, bytes)
+        if not right or _checksum(address, payload) != checksum:
+            raise DiskError(f"{self._file}: block {address.key.hex()} is damaged", damaged=False)
+        assert isinstance(payload, bytes)
+        return payload
 
     # --- acts ---
 
@@ -131,7 +139,7 @@ class DiskStore:
 
         Returns the keys of the blocks that had to go. Raises DiskError also where the disk is full.
         """
-        return self._guarded(lambda: self._in_transaction(lambda: self._write(entries)))
+        return self._guarded(lambda: self._write_within(entries))
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Make blocks the most recently used, the last one most. Unknown keys are ignored."""
@@ -160,9 +168,7 @@ class DiskStore:
         try:
             return act()
         except sqlite3.Error as error:
-            # An error without a code is of Python's making: it could not make sense of a value.
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-            raise DiskError(f"{self._file}: {error}", code & _PRIMARY_CODE in _DAMAGED) from error
+            raise DiskError(f"{self._file}: {error}", _code(error) in _DAMAGED) from error
         except OSError as error:
             raise DiskError(f"{self._file}: {error}", damaged=False) from error
 
@@ -177,9 +183,19 @@ class DiskStore:
             raise
         return result
 
-    def _write(self, entries: Sequence[Entry]) -> list[bytes]:
+    def _write_within(self, entries: Sequence[Entry]) -> list[bytes]:
+        try:
+            return self._in_transaction(lambda: self._write(entries, self._max_pages))
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_FULL:
+                raise
+        # The disk is smaller than the bound: make do with what the file has got of it.
+        return self._in_transaction(lambda: self._write(entries, self._pragma("page_count")))
+
+    def _write(self, entries: Sequence[Entry], max_pages: int) -> list[bytes]:
         tick = self._next_tick()
-        dropped = self._make_room(sum(-(-len(entry.payload) // PAGE_BYTES) for entry in entries) + _SLACK_PAGES)
+        pages = sum(-(-len(entry.payload) // PAGE_BYTES) for entry in entries) + _SLACK_PAGES
+        dropped = self._make_room(pages, max_pages)
         for place, (address, payload) in enumerate(entries):
             row = self._db.execute(
                 "INSERT OR IGNORE INTO entry (key, parent, tokens, checksum, used) VALUES (?, ?, ?, ?, ?)",
@@ -189,10 +205,10 @@ class DiskStore:
                 self._db.execute("INSERT OR REPLACE INTO payload (id, bytes) VALUES (?, ?)", (row.lastrowid, payload))
         return dropped
 
-    def _make_room(self, pages: int) -> list[bytes]:
-        """Drop the least recently used blocks until so many pages are free below the bound."""
+    def _make_room(self, pages: int, max_pages: int) -> list[bytes]:
+        """Drop the least recently used blocks until so many of max_pages are free."""
         dropped: list[bytes] = []
-        while self._max_pages - self._used_pages() < pages:
+        while max_pages - self._used_pages() < pages:
             oldest = self._db.execute("SELECT id FROM entry ORDER BY used, id LIMIT 1").fetchone()
             if oldest is None:
                 raise OSError(errno.ENOSPC, f"{pages} pages at once exceed --disk-cache-bytes")
@@ -257,7 +273,7 @@ class DiskStore:
         """Fit a file that an earlier, larger bound has let grow."""
         excess = self._pragma("page_count") - self._max_pages
         if excess > 0:
-            self._in_transaction(lambda: self._make_room(_SLACK_PAGES))
+            self._in_transaction(lambda: self._make_room(_SLACK_PAGES, self._max_pages))
             # As a script, because `execute` takes one step of a statement without rows, and a step here is a page.
             self._db.executescript(f"PRAGMA incremental_vacuum({excess})")
             self._db.execute(f"PRAGMA max_page_count={self._max_pages}")
@@ -293,7 +309,12 @@ def _open(file: Path, max_pages: int) -> sqlite3.Connection:
     return db
 
 
-def _checksum(address: Address, payload: bytes) -> bytes:
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary code. An error without one is of Python's making: it could not make sense of a value."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & _PRIMARY_CODE
+
+
+def _checksum(address: Address, payload: bytes | memoryview) -> bytes:
     digest = hashlib.sha256(b"".join(address))
     digest.update(payload)
     return digest.digest()

@@ -89,6 +89,11 @@ class KVStore:
         key_scales, value_scales = (None if each is None else each[index] for each in scales)
         return LayerStore(self.keys[index], self.values[index], self.dtype, key_scales, value_scales)
 
+    def declared_scales(self) -> list[F32]:
+        """Scales that are the same for all tokens: no part of a block, but what its bits mean depends on them."""
+        by_head = STORE_DTYPES[self.dtype].scales is Scales.HEAD
+        return [array for array in (self.key_scales, self.value_scales) if by_head and array is not None]
+
     def layer(self, index: int) -> LayerStore:
         """One layer's slots, views of the pool."""
         return self._layers[index]

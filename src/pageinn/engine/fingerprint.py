@@ -1,0 +1,60 @@
+"""What a block's bits depend on beside its tokens, as one digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pageinn import kernels, model
+from pageinn.kernels import _cpu
+from pageinn.kernels.cpu import CpuBackend
+from pageinn.model.checkpoint import Checkpoint
+from pageinn.model.decoder import Decoder
+from pageinn.store.kv_store import KVStore
+
+
+def fingerprint(
+    checkpoint: Checkpoint, decoder: Decoder, backend: CpuBackend, store: KVStore, quantization: str
+) -> str:
+    """Hexadecimal. Covers the files of weights, the tokenizer, the model's numbers, the rotary tables to the bit (and
+    so whoever computed them), the format of the weights, the store's dtype, scales and block size, the instruction set
+    and the code.
+
+    The number of threads is no part of it: it changes no bit. Reads the whole model once.
+    """
+    digest = hashlib.sha256()
+    for part in _parts(checkpoint, decoder, backend, store, quantization):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(
+    checkpoint: Checkpoint, decoder: Decoder, backend: CpuBackend, store: KVStore, quantization: str
+) -> Iterator[bytes]:
+    yield checkpoint.fingerprint().encode()
+    yield json.dumps(checkpoint.tokenizer, default=_listed, sort_keys=True).encode()
+    yield repr(checkpoint.config).encode()
+    yield f"{quantization} {store.dtype} {store.block_size} {backend.name} {backend.isa}".encode()
+    for table in (decoder.cos, decoder.sin, *store.declared_scales()):
+        yield hashlib.sha256(table.tobytes()).digest()
+    for file in _code():
+        yield file.name.encode()
+        yield file.read_bytes()
+
+
+def _code() -> list[Path]:
+    """The files that compute a block: the decoder's, the kernels' and the compiled extension."""
+    folders = [Path(folder) for room in (kernels, model) for folder in room.__path__]
+    sources = sorted(file for folder in folders for file in folder.glob("*.py"))
+    return [*sources, Path(_cpu.__file__)]
+
+
+def _listed(value: object) -> list[object]:
+    """Sets have no order of their own; other sequences are what they hold."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [str(value)]

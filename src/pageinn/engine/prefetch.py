@@ -1,0 +1,192 @@
+"""Blocks from disk for requests that arrive: loaded beside the step loop while the request waits, if that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pageinn.engine.disk_index import DiskIndex, Run
+from pageinn.engine.disk_worker import DiskWorker, Load
+from pageinn.memory.manager import MemoryManager
+from pageinn.scheduling.cost import Rates
+from pageinn.scheduling.plan import Request
+from pageinn.store.kv_store import Bytes
+
+#: How much longer than expected a load may take.
+_LATE_SECONDS, _LATE_FACTOR = 2.0, 4.0
+
+
+class _Loading:
+    """A load, what it is of, who waits for it, and until when (seconds)."""
+
+    def __init__(self, load: Load, runs: list[Run], slots: list[int], packed: bytes, deadline: float) -> None:
+        self.load = load
+        self.runs = runs
+        self.slots = slots
+        self.packed = packed
+        self.deadline = deadline
+        self.waiting: list[Request] = []
+
+
+class PrefetchCounts(NamedTuple):
+    """In tokens: looked up on disk, loaded from there, found there but cheaper to compute. late: loads given up."""
+
+    queries: int
+    hits: int
+    declined: int
+    late: int
+
+
+class Prefetch:
+    """Belongs to the step loop. host: the host pool's bytes, uint8 [slots, block bytes]."""
+
+    def __init__(
+        self,
+        index: DiskIndex,
+        worker: DiskWorker,
+        memory: MemoryManager,
+        host: Bytes,
+        rates: Rates,
+        clock: Callable[[], float],
+    ) -> None:
+        self._index = index
+        self._worker = worker
+        self._memory = memory
+        self._host = host
+        self._rates = rates
+        self._clock = clock
+        self._loadings: list[_Loading] = []
+        self._by_key: dict[bytes, _Loading] = {}
+        #: Given up, but perhaps still in the thread's hands.
+        self._late: list[Load] = []
+        self.counts = PrefetchCounts(0, 0, 0, 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for the disk."""
+        return sum(len(loading.waiting) for loading in self._loadings)
+
+    def arrive(self, request: Request) -> bool:
+        """Look a request up on disk; True if it is to wait until `poll` returns it."""
+        if not request.read_cache:
+            return False
+        size = self._memory.block_size
+        start, runs = self._runs(request)
+        whole = len(request.prompt) // self._memory.tree.block_bytes
+        self._count(queries=(whole - start) * size)
+        return self._wait(request, start, runs)
+
+    def forget(self, request_id: str) -> None:
+        """A request has gone; what only it waited for is given up."""
+        for loading in self._loadings[:]:
+            loading.waiting = [request for request in loading.waiting if request.request_id != request_id]
+            if not loading.waiting:
+                self._finish(loading)
+
+    def poll(self) -> list[Request]:
+        """The requests that need not wait any more: all has arrived, or is too late. Call it between steps."""
+        self._late = [load for load in self._late if not load.returned]
+        ready: list[Request] = []
+        now = self._clock()
+        for loading in self._loadings[:]:
+            returned = loading.load.returned
+            if not returned and now < loading.deadline:
+                continue
+            self._count(late=0 if returned else 1)
+            self._finish(loading)
+            for request in loading.waiting:
+                # There may be more of a prompt on disk than of the one whose load it waited for.
+                if not (returned and self._wait(request, *self._runs(request))):
+                    ready.append(request)
+        return ready
+
+    def clear(self) -> list[Request]:
+        """Give up all loads; the requests that waited for them."""
+        waiting = [request for loading in self._loadings for request in loading.waiting]
+        for loading in self._loadings[:]:
+            loading.load.end()
+            loading.load.done = 0
+            self._finish(loading)
+        return waiting
+
+    # --- inside ---
+
+    def _runs(self, request: Request) -> tuple[int, list[Run]]:
+        """From which block on the disk is asked, and what it has."""
+        match = self._memory.match(request.scope, request.prompt)
+        start = match.place.offset // self._memory.tree.block_bytes
+        if self._memory.leader(match, request.scope, request.prompt) is not None:
+            return start, []
+        below_public = match.place.node.account is self._memory.ledger.public
+        return start, self._index.runs(request.scope, request.prompt, start, below_public)
+
+    def _wait(self, request: Request, start: int, runs: list[Run]) -> bool:
+        """Join or begin a load, if there is something to load and that pays."""
+        if not runs:
+            return False
+        loading = self._by_key.get(runs[0].addresses[0].key) or self._begin(request, start, runs)
+        if loading is not None:
+            loading.waiting.append(request)
+        return loading is not None
+
+    def _begin(self, request: Request, start: int, runs: list[Run]) -> _Loading | None:
+        usage = self._memory.host_usage()
+        runs = _shortened(runs, usage.free + usage.kept)
+        blocks = sum(len(run.addresses) for run in runs)
+        size = self._memory.block_size
+        recompute, expected = self._rates.recompute(start * size, (start + blocks) * size), self._seconds(blocks)
+        if not blocks or self._late or expected >= recompute:
+            self._count(declined=blocks * size)
+            return None
+        slots = self._memory.take_host(blocks)
+        if slots is None:
+            return None
+        addresses = [address for run in runs for address in run.addresses]
+        load = Load(addresses, [self._host[slot] for slot in slots])
+        # Waiting as long as computing takes loses at most as much again; a disk that is so late as that hangs.
+        patience = min(recompute, _LATE_SECONDS + _LATE_FACTOR * expected)
+        loading = _Loading(load, runs, slots, request.prompt, self._clock() + patience)
+        self._loadings.append(loading)
+        self._by_key.update((address.key, loading) for address in addresses)
+        self._worker.load(load)
+        return loading
+
+    def _seconds(self, blocks: int) -> float:
+        """Until so many blocks are on the device, behind those that are being loaded already."""
+        before = sum(len(loading.slots) - loading.load.done for loading in self._loadings)
+        reading: float = (before + blocks) * self._host.shape[1] / self._worker.read_rate
+        return reading + blocks * self._rates.in_block
+
+    def _finish(self, loading: _Loading) -> None:
+        """Enter what has arrived in the tree, and give back the other slots."""
+        load = loading.load
+        load.end()
+        if not load.returned:
+            self._late.append(load)
+        self._loadings.remove(loading)
+        for address in load.addresses:
+            if self._by_key.get(address.key) is loading:
+                del self._by_key[address.key]
+        slots, block_bytes = loading.slots, self._memory.tree.block_bytes
+        entered = 0
+        for run in _shortened(loading.runs, load.done):
+            count = len(run.addresses)
+            packed = loading.packed[: (run.start + count) * block_bytes]
+            entered += self._memory.insert_host(run.scope, packed, run.start, slots[:count])
+            slots = slots[count:]
+        self._memory.give_host(slots)
+        self._count(hits=entered * self._memory.block_size)
+
+    def _count(self, queries: int = 0, hits: int = 0, declined: int = 0, late: int = 0) -> None:
+        added = PrefetchCounts(queries, hits, declined, late)
+        self.counts = PrefetchCounts(*(old + new for old, new in zip(self.counts, added, strict=True)))
+
+
+def _shortened(runs: list[Run], most: int) -> list[Run]:
+    """The first `most` blocks of the runs."""
+    kept = []
+    for run in runs:
+        if most > 0:
+            kept.append(run._replace(addresses=run.addresses[:most]))
+            most -= len(run.addresses)
+    return kept

@@ -1,0 +1,527 @@
+"""Blocks that outlive the engine: right or a miss, and never an error of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_runs import Answer, ChoiceKey, alone, engine_of, finish, request, run, take, tokens
+from tiny import write_tiny_llama
+
+from pageinn.engine import fingerprint
+from pageinn.engine.client import EngineClient
+from pageinn.engine.config import ConfigError, EngineConfig
+from pageinn.engine.engine import Engine
+from pageinn.engine.messages import GenerationRequest, SamplingParams
+from pageinn.engine.stats import DiskStats
+from pageinn.memory.scopes import PUBLIC, Scope
+from pageinn.scheduling.cost import Rates
+from pageinn.store.disk import Address, DiskCacheError, DiskError, DiskStore, Entry
+
+SAMPLED = SamplingParams(max_tokens=12, temperature=0.8, seed=7, logprobs=2, ignore_eos=True)
+BLOCKS = 400
+#: 100 tokens are six whole blocks.
+WHOLE = 96
+
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def computing_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model computes a prompt faster than a disk finds it."""
+    price(monkeypatch, 0.05)
+
+
+def price(monkeypatch: pytest.MonkeyPatch, seconds_per_token: float) -> None:
+    monkeypatch.setattr(Rates, "recompute", lambda self, start, end: seconds_per_token * (end - start))
+
+
+@pytest.fixture
+def start(tiny_path: Path, path: Path) -> Iterator[Start]:
+    """Starts an engine on the folder; the one before is closed first, as by a restart."""
+    made: list[Engine] = []
+
+    def start(model: Path = tiny_path, **settings: int | str) -> Engine:
+        if made:
+            made[-1].close()
+        made.append(engine_of(model, BLOCKS, **{"disk_cache": path, **settings}))
+        return made[-1]
+
+    yield start
+    if made:
+        made[-1].close()
+
+
+def plain(engine: Engine) -> EngineConfig:
+    """The same without a disk."""
+    return replace(engine.config, disk_cache=None)
+
+
+def disk(engine: Engine) -> DiskStats:
+    stats = engine.core.stats().disk
+    assert stats is not None
+    return stats
+
+
+def prompts(seed: int, count: int = 4, scope: Scope | None = None) -> list[GenerationRequest]:
+    rng = random.Random(seed)
+    made = [request(f"r{index}", tokens(rng, 100), SAMPLED) for index in range(count)]
+    return made if scope is None else [replace(each, scope=scope) for each in made]
+
+
+def bits(answers: dict[ChoiceKey, Answer]) -> dict[ChoiceKey, object]:
+    return {key: answer.bits for key, answer in answers.items()}
+
+
+def cached(answers: dict[ChoiceKey, Answer]) -> list[int]:
+    return [answer.cached for answer in answers.values()]
+
+
+def nothing_held(engine: Engine) -> bool:
+    memory = engine.core.scheduler.memory
+    memory.check()
+    return memory.usage().in_use == 0 and memory.host_usage().held == 0
+
+
+# --- a restart ---
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "fp8_e4m3", "int8"])
+def test_a_restart_with_nothing_changed_hits(start: Start, dtype: str) -> None:
+    """J4, and to the bit."""
+    asked = prompts(1)
+    before = run(start(kv_cache_dtype=dtype), asked)
+    engine = start(kv_cache_dtype=dtype)
+    after = run(engine, asked)
+    assert bits(after) == bits(before)
+    assert cached(before) == [0] * 4
+    assert cached(after) == [WHOLE] * 4
+    assert disk(engine).queries == disk(engine).hits == 4 * WHOLE
+    assert disk(engine).errors == disk(engine).late == disk(engine).dropped_writes == 0
+    assert nothing_held(engine)
+
+
+def test_threads_are_no_part_of_the_fingerprint(start: Start) -> None:
+    before = run(start(threads=1), prompts(1))
+    after = run(start(threads=2), prompts(1))
+    assert bits(after) == bits(before)
+    assert cached(after) == [WHOLE] * 4
+
+
+def test_answers_are_found_too(start: Start) -> None:
+    """A conversation that goes on after a restart: its prompt holds the answer."""
+    [first] = prompts(2, 1)
+    [answer] = run(start(), [first]).values()
+    longer = [*first.prompt, *answer.tokens, 5, 6, 7]
+    [after] = run(start(), [request("next", longer, SAMPLED)]).values()
+    # All but the last generated token have keys and values: 111 tokens.
+    assert after.cached == WHOLE
+    assert len(first.prompt) + len(answer.tokens) == 112
+
+
+def test_the_client_writes_when_it_drains(tiny_path: Path, path: Path) -> None:
+    """J4, by way of the thread that serves."""
+
+    async def ask(client: EngineClient) -> int:
+        deltas = [delta async for delta in client.generate(prompts(3, 1)[0])]
+        await client.drain()
+        return deltas[-1].cached_tokens
+
+    def serve() -> int:
+        engine = engine_of(tiny_path, BLOCKS, disk_cache=path)
+
+        async def served() -> int:
+            return await ask(EngineClient(engine))
+
+        return asyncio.run(served())
+
+    assert [serve(), serve()] == [0, WHOLE]
+
+
+def test_what_was_demoted_before_it_was_written_is_written_from_there(
+    tiny_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    block_bytes = 2 * 2 * 2 * 16 * 16 * 2
+    engine = engine_of(tiny_path, 24, disk_cache=path, host_memory_bytes=64 * block_bytes, max_model_len=200)
+    monkeypatch.setattr(engine.core, "write_behind", lambda computed: None)
+    before = {}
+    for each in prompts(19, 8):
+        before.update(run(engine, [each]))
+    assert engine.core.scheduler.memory.host_usage().kept > 0
+    engine.close()
+    engine = start()
+    after = run(engine, prompts(19, 8))
+    assert bits(after) == bits(before)
+    assert cached(after) == [WHOLE] * 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_is_right(tiny_path: Path, path: Path, seed: int) -> None:
+    """Restarts, aborts, resets and eviction in a pool that is too small, a small host pool and a small file."""
+    rng = random.Random(seed)
+    settings = {"max_model_len": 320, "disk_cache_bytes": 3 << 20, "max_num_batched_tokens": 48}
+    stems = [tokens(rng, 160) for _ in range(6)]
+    reference = engine_of(tiny_path, BLOCKS)
+    hits = 0
+    for life in range(4):
+        engine = engine_of(tiny_path, 40, disk_cache=path, **settings)
+        asked: dict[str, GenerationRequest] = {}
+        gone: set[str] = set()
+        answers: dict[ChoiceKey, Answer] = {}
+        for number in range(16):
+            stem = rng.choice(stems)
+            prompt = [*stem[: rng.choice([40, 96, 160])], *tokens(rng, rng.choice([0, 5, 40]))]
+            scope = rng.choice([Scope("a"), Scope("a"), Scope("b"), PUBLIC])
+            name = f"{life} {number}"
+            asked[name] = replace(request(name, prompt, replace(SAMPLED, n=rng.choice([1, 1, 2]))), scope=scope)
+            engine.core.submit(asked[name])
+            for _ in range(rng.randrange(6)):
+                for delta in engine.core.step():
+                    take(answers, delta)
+                engine.core.scheduler.memory.check()
+            if rng.random() < 0.2:
+                gone.add(name)
+                engine.core.cancel(name)
+            if rng.random() < 0.05:
+                engine.core.reset_prefix_cache()
+        while not engine.core.idle:
+            for delta in engine.core.step():
+                take(answers, delta)
+        for name, each in asked.items():
+            if name not in gone:
+                for key, answer in run(reference, [each]).items():
+                    assert answers[key].bits == answer.bits, key
+        assert nothing_held(engine)
+        engine.close()
+        assert disk(engine).errors == 0
+        hits += disk(engine).hits
+    assert hits > 0
+
+
+# --- who may read what ---
+
+
+@pytest.mark.parametrize("other", [Scope("b"), Scope("a", "salt"), Scope("a", ""), PUBLIC])
+def test_another_scope_finds_nothing(start: Start, other: Scope) -> None:
+    """C5: through the disk too."""
+    run(start(), prompts(4, 2, Scope("a")))
+    engine = start()
+    assert cached(run(engine, prompts(4, 2, other))) == [0, 0]
+    assert disk(engine).hits == 0
+    assert cached(run(start(), prompts(4, 2, Scope("a")))) == [WHOLE] * 2
+
+
+def test_what_is_public_is_found_by_all_and_what_follows_by_its_owner_only(start: Start) -> None:
+    [public] = prompts(5, 1, PUBLIC)
+    rng = random.Random(6)
+    longer = request("own", [*public.prompt[:WHOLE], *tokens(rng, 64)], SAMPLED)
+    engine = start()
+    run(engine, [public])
+    before = run(engine, [replace(longer, scope=Scope("a"))])
+    engine = start()
+    of_another = run(engine, [replace(longer, scope=Scope("b"))])
+    of_its_owner = run(start(), [replace(longer, scope=Scope("a"))])
+    assert bits(before) == bits(of_another) == bits(of_its_owner)
+    assert cached(before) == cached(of_another) == [WHOLE]
+    # The last token is computed whatever is there.
+    assert cached(of_its_owner) == [WHOLE + 64 - 1]
+
+
+# --- what changes a bit ---
+
+
+def test_another_model_under_the_same_name_finds_nothing(start: Start, tmp_path: Path) -> None:
+    """C6, J1: and answers as itself."""
+    file = write_tiny_llama(tmp_path / "model.gguf", seed=1)
+    before = run(start(file), prompts(7))
+    write_tiny_llama(file, seed=2)
+    engine = start(file)
+    after = run(engine, prompts(7))
+    assert cached(after) == [0] * 4
+    assert bits(after) == bits(alone(plain(engine), prompts(7))) != bits(before)
+    write_tiny_llama(file, seed=1)
+    assert bits(run(start(file), prompts(7))) == bits(before)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"block_size": 32},
+        {"kv_cache_dtype": "float32"},
+        {"kv_cache_dtype": "float16"},
+        {"quantization": "none"},
+    ],
+    ids=str,
+)
+def test_other_settings_find_nothing_and_start_afresh(start: Start, changed: dict[str, int | str]) -> None:
+    """J2."""
+    run(start(), prompts(8))
+    engine = start(**changed)
+    after = run(engine, prompts(8))
+    assert cached(after) == [0] * 4
+    assert bits(after) == bits(alone(plain(engine), prompts(8)))
+    assert cached(run(start(**changed), prompts(8))) == [WHOLE] * 4
+
+
+def test_other_code_finds_nothing(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """J2: a changed file of the decoder or the kernels."""
+    run(start(), prompts(9))
+    other = tmp_path / "decoder.py"
+    other.write_text("# changed")
+    code = fingerprint._code()
+    monkeypatch.setattr(fingerprint, "_code", lambda: [other, *code[1:]])
+    assert cached(run(start(), prompts(9))) == [0] * 4
+
+
+# --- a disk that fails ---
+
+
+def test_flipped_bytes_are_misses_and_counted_errors(start: Start, path: Path) -> None:
+    """J3."""
+    before = run(start(), prompts(10))
+    start().close()
+    file = path / "blocks.sqlite"
+    raw = bytearray(file.read_bytes())
+    # Every block of the tiny model holds 4 KiB of payload: one byte in each stretch of so many.
+    rng = random.Random(1)
+    for place in range(2 * 65536, len(raw) - 4096, 4096):
+        raw[place + rng.randrange(4096)] ^= 1
+    file.write_bytes(raw)
+    engine = start()
+    after = run(engine, prompts(10))
+    assert bits(after) == bits(before)
+    assert disk(engine).errors > 0
+    assert disk(engine).hits < 4 * WHOLE
+    assert nothing_held(engine)
+
+
+class Failing(DiskStore):
+    """Fails in the ways that `broken` names."""
+
+    broken: frozenset[str] = frozenset()
+    go = threading.Event()
+
+    def read(self, address: Address) -> bytes | None:
+        if "read" in self.broken:
+            raise DiskError("no", damaged=False)
+        if "read once" in self.broken:
+            type(self).broken = frozenset()
+            raise OSError(5, "Input/output error")
+        if "hang" in self.broken:
+            self.go.wait()
+        payload = super().read(address)
+        return payload[:-1] if payload and "short" in self.broken else payload
+
+    def write(self, entries: Sequence[Entry]) -> list[bytes]:
+        if "full" in self.broken:
+            raise DiskError("database or disk is full", damaged=False)
+        if "hang" in self.broken:
+            self.go.wait()
+        return super().write(entries)
+
+    def keys(self) -> list[bytes]:
+        if "keys" in self.broken:
+            raise DiskError("malformed", damaged=True)
+        return super().keys()
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Failing]]:
+    monkeypatch.setattr("pageinn.engine.engine.DiskStore", Failing)
+    monkeypatch.setattr("pageinn.engine.disk_tier.CLOSE_SECONDS", 0.5)
+    Failing.broken, Failing.go = frozenset(), threading.Event()
+    yield Failing
+    Failing.go.set()
+    Failing.broken = frozenset()
+
+
+@pytest.mark.parametrize("way", ["read", "read once", "short", "full", "keys"])
+def test_a_disk_that_fails_changes_no_answer(start: Start, failing: type[Failing], way: str) -> None:
+    before = run(start(), prompts(11))
+    engine = start()
+    failing.broken = frozenset({way})
+    if way == "keys":
+        engine = start()
+    asked = [*prompts(11), *(replace(each, request_id=f"new {each.request_id}") for each in prompts(12))]
+    after = run(engine, asked)
+    assert bits(after) == bits(alone(plain(engine), asked))
+    assert bits(before).items() <= bits(after).items()
+    assert all(answer.finish == "length" for answer in after.values())
+    engine.close()
+    stats = disk(engine)
+    told = {
+        "read": stats.errors >= 1 and stats.hits == 0,
+        "read once": stats.errors == 1 and stats.hits == 3 * WHOLE,
+        "short": stats.hits == 0,
+        "full": stats.errors >= 1 and stats.dropped_writes >= 4 * 6 and stats.blocks == 4 * 6,
+        "keys": stats.errors == 1 and stats.hits == 0 and stats.blocks == 8 * 6,
+    }
+    assert told[way], stats
+    assert nothing_held(engine)
+
+
+def test_a_disk_that_hangs_is_waited_for_no_longer_than_computing_takes(
+    start: Start, failing: type[Failing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = run(start(), prompts(13))
+    engine = start()
+    price(monkeypatch, 0.002)
+    failing.broken = frozenset({"hang"})
+    after = run(engine, prompts(13))
+    assert bits(after) == bits(before)
+    assert cached(after) == [0] * 4
+    assert disk(engine).late > 0
+    assert nothing_held(engine)
+    # Nobody waits for it again before it has come back.
+    late = disk(engine).late
+    engine.core.scheduler.memory.reset()
+    assert bits(run(engine, prompts(13))) == bits(before)
+    assert disk(engine).late == late
+    failing.broken = frozenset()
+    failing.go.set()
+    end = time.monotonic() + 10
+    while not cached(run(engine, prompts(13)))[0]:
+        engine.core.scheduler.memory.reset()
+        assert time.monotonic() < end
+    assert nothing_held(engine)
+
+
+_KILLED = """
+import random, sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from engine_runs import engine_of, run, request, tokens
+from test_disk_cache import BLOCKS, prompts
+engine = engine_of(Path({model!r}), BLOCKS, disk_cache=Path({path!r}), disk_cache_bytes={bound})
+print("writing", flush=True)
+for seed in range(int(sys.argv[1]), 1000):
+    run(engine, prompts(seed))
+"""
+
+
+def test_an_engine_that_was_killed_while_it_wrote_is_right_afterwards(
+    tiny_path: Path, path: Path, start: Start
+) -> None:
+    """J3, kill -9. `benchmarks/disk_kills.py` does it 50 times."""
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "model")]
+    script = _KILLED.format(paths=paths, model=str(tiny_path), path=str(path), bound=8 << 20)
+    rng = random.Random(2)
+    for _ in range(2):
+        killed = subprocess.Popen([sys.executable, "-c", script, "100"], stdout=subprocess.PIPE, text=True)
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "writing\n"
+        time.sleep(rng.uniform(0.3, 0.8))
+        killed.kill()
+        killed.wait()
+        killed.stdout.close()
+    engine = start(disk_cache_bytes=8 << 20)
+    asked = [each for seed in range(100, 103) for each in named(seed)]
+    after = run(engine, asked)
+    assert bits(after) == bits(alone(plain(engine), asked))
+    assert disk(engine).hits > 0
+    assert disk(engine).errors == 0
+
+
+def named(seed: int) -> list[GenerationRequest]:
+    return [replace(each, request_id=f"{seed} {each.request_id}") for each in prompts(seed)]
+
+
+# --- waiting and not waiting ---
+
+
+def test_what_is_cheaper_to_compute_is_computed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(start(), prompts(14))
+    engine = start()
+    price(monkeypatch, 1e-9)
+    assert cached(run(engine, prompts(14))) == [0] * 4
+    assert disk(engine).declined == 4 * WHOLE
+    assert disk(engine).hits == disk(engine).bytes_read == 0
+
+
+def test_what_two_requests_want_is_read_once(start: Start) -> None:
+    [first] = prompts(15, 1)
+    longer = request("longer", [*first.prompt, *range(3, 103)], SAMPLED)
+    before = run(start(), [first, longer])
+    engine = start()
+    after = run(engine, [first, replace(first, request_id="again"), longer])
+    assert bits(before).items() <= bits(after).items()
+    # The last token of a prompt is computed whatever is there; 200 tokens are twelve blocks and a half.
+    assert cached(after) == [WHOLE, WHOLE, 192]
+    assert disk(engine).bytes_read == 12 * engine.cache_bytes // engine.num_blocks
+
+
+def test_a_request_that_goes_away_while_it_waits_leaves_nothing_behind(start: Start, failing: type[Failing]) -> None:
+    """D5, for slots that are being filled from the disk."""
+    run(start(), prompts(16))
+    engine = start()
+    failing.broken = frozenset({"hang"})
+    for each in prompts(16):
+        engine.core.submit(each)
+    for _ in range(3):
+        assert engine.core.step() == []
+    assert engine.core.scheduler.memory.host_usage().held > 0
+    for each in prompts(16):
+        engine.core.cancel(each.request_id)
+    assert finish(engine) == {}
+    assert nothing_held(engine)
+    failing.go.set()
+
+
+def test_a_reset_empties_the_disk_too(start: Start) -> None:
+    engine = start()
+    run(engine, prompts(17))
+    engine.core.reset_prefix_cache()
+    assert cached(run(engine, prompts(17))) == [0] * 4
+    engine.core.reset_prefix_cache()
+    engine = start()
+    assert disk(engine).blocks == 0
+    assert cached(run(engine, prompts(17))) == [0] * 4
+
+
+def test_a_reset_while_requests_wait_lets_them_go(start: Start, failing: type[Failing]) -> None:
+    before = run(start(), prompts(18))
+    engine = start()
+    failing.broken = frozenset({"hang"})
+    for each in prompts(18):
+        engine.core.submit(each)
+    engine.core.step()
+    engine.core.reset_prefix_cache()
+    after = finish(engine)
+    assert bits(after) == bits(before)
+    assert cached(after) == [0] * 4
+    assert nothing_held(engine)
+    failing.go.set()
+
+
+def test_the_bound_holds_and_what_was_used_last_is_there(start: Start, path: Path) -> None:
+    bound = 3 << 20
+    engine = start(disk_cache_bytes=bound)
+    for seed in range(200, 240):
+        run(engine, named(seed))
+    engine = start(disk_cache_bytes=bound)
+    assert (path / "blocks.sqlite").stat().st_size <= bound
+    assert cached(run(engine, named(239))) == [WHOLE] * 4
+    assert cached(run(engine, named(200))) == [0] * 4
+
+
+def test_settings_that_make_no_sense_are_refused(tiny_path: Path, path: Path, start: Start) -> None:
+    with pytest.raises(ConfigError, match="--disk-cache needs --prefix-cache keep"):
+        engine_of(tiny_path, BLOCKS, disk_cache=path, prefix_cache="live")
+    with pytest.raises(DiskCacheError, match="--disk-cache-bytes is 1; it must be at least"):
+        engine_of(tiny_path, BLOCKS, disk_cache=path, disk_cache_bytes=1)
+    start()
+    with pytest.raises(DiskCacheError, match="is in use by another process"):
+        engine_of(tiny_path, BLOCKS, disk_cache=path)
