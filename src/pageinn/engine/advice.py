@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from pageinn.engine.executor import MoveResult
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.cost import Measured
 from pageinn.scheduling.plan import Plan
@@ -56,12 +57,21 @@ def remedy(scheduler: Scheduler) -> str:
     return f"{wait}; set {fewer}{careful}, give more --kv-cache-memory-bytes, or send less here"
 
 
-def measured_prefill(plan: Plan, seconds: float) -> Measured | None:
-    """What a step says of the speed of prefill: None unless prompts were computed in it."""
+def measured(plan: Plan, seconds: float, moves: MoveResult) -> Measured | None:
+    """What a step says of the speed of prefill and of copies; None for a step with neither.
+
+    seconds: all of it, with its moves.
+    """
     tokens = pairs = longest = 0
     for work in plan.work:
         count = len(work.tokens) // TOKEN_BYTES
         tokens += count
         pairs += count * work.start + count * (count + 1) // 2
         longest = max(longest, count)
-    return Measured(tokens, pairs, seconds) if longest > 1 else None
+    if longest <= 1:
+        tokens = pairs = 0
+    if not tokens and not moves.blocks_out and not moves.blocks_in:
+        return None
+    computing = seconds - moves.out_seconds - moves.in_seconds
+    copied = (moves.blocks_out, moves.out_seconds, moves.blocks_in, moves.in_seconds)
+    return Measured(tokens, pairs, computing, *copied)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from pageinn.engine.advice import Advice, measured_prefill
+from pageinn.engine.advice import Advice, measured
 from pageinn.engine.checks import check_request
 from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
@@ -176,9 +176,9 @@ class EngineCore:
             seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, controls, score)
         began = self._clock()
         result = self._executor.execute(plan, seated)
-        measured = measured_prefill(plan, self._clock() - began)
-        if measured is not None:
-            self._events.append(measured)
+        rates = measured(plan, self._clock() - began, result.moves)
+        if rates is not None:
+            self._events.append(rates)
         for scored in result.scored:
             self._streams[scored.request_id].score(scored.start, scored.tokens)
         outcomes = [*plan.ended, *self.scheduler.commit(plan, result.tokens, result.moves.failed)]
