@@ -55,7 +55,15 @@ def _contents(names: Names) -> list[tuple[str, str, dict[str, str]]]:
         ),
         ("Requests", "short", {"running": names.running, "waiting": names.waiting}),
         ("Generated tokens", "short", {"per second": rate(names.generated)}),
-        ("Preemptions", "short", {"per second": rate(names.preemptions), "tokens again": rate(names.recomputed)}),
+        (
+            "Preemptions",
+            "short",
+            {
+                "per second": rate(names.preemptions),
+                "{{way}}": None if names.by_way is None else f"sum by (instance, way) (rate({names.by_way}[{window}]))",
+                "tokens again": rate(names.recomputed),
+            },
+        ),
         ("Refused or failed", "short", {"per second": rate(names.refused), "too short": rate(names.short)}),
     ]
     kept = [(title, unit, {name: query for name, query in queries.items() if query}) for title, unit, queries in rows]

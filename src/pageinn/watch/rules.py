@@ -13,6 +13,7 @@ class Names(NamedTuple):
     """An engine's metrics as PromQL selectors; None for what it does not have.
 
     hit_rate: the engine's own gauge of it. requests: a counter of answered ones. short: of those below the granularity.
+    by_way: preemptions, with the label way.
     """
 
     queries: str | None
@@ -31,6 +32,7 @@ class Names(NamedTuple):
     refused: str | None
     first_token: str | None
     thrashing: str | None = None
+    by_way: str | None = None
 
 
 NAMES = {
@@ -51,6 +53,7 @@ NAMES = {
         refused="pageinn:requests_refused_total",
         first_token="pageinn:time_to_first_token_seconds",
         thrashing="pageinn:thrashing",
+        by_way="pageinn:preemptions_by_way_total",
     ),
     "vllm": Names(
         queries="vllm:prefix_cache_queries_total",
