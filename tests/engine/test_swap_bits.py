@@ -154,11 +154,11 @@ def test_moves_are_measured(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(executor, "execute", lambda *given: results.append(execute(*given)) or results[-1])
     run(engine, REQUESTS)
     stats = engine.core.stats()
-    out, back = (sum(getattr(result.moves, name) for result in results) for name in ("blocks_out", "blocks_in"))
+    out, back = (sum(getattr(result.moves.copied, name) for result in results) for name in ("blocks_out", "blocks_in"))
     assert out == stats.swapped_out_blocks + stats.demoted_blocks
     assert back == stats.promoted_blocks
-    assert all((result.moves.out_seconds > 0) == (result.moves.blocks_out > 0) for result in results)
-    assert all((result.moves.in_seconds > 0) == (result.moves.blocks_in > 0) for result in results)
+    assert all((result.moves.copied.out_seconds > 0) == (result.moves.copied.blocks_out > 0) for result in results)
+    assert all((result.moves.copied.in_seconds > 0) == (result.moves.copied.blocks_in > 0) for result in results)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -17,9 +17,11 @@ from pageinn.engine.engine import Engine
 from pageinn.engine.messages import SamplingParams
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.tokens import pack
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Event, Outcome, Plan
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.jobs import Job, job
+from pageinn.simulate.machine import Took
 from pageinn.simulate.run import simulate
 
 PROMPTS = Path(__file__).parents[1] / "data" / "miniswe" / "inputs.jsonl"
@@ -30,8 +32,8 @@ BLOCK = 16
 
 
 class Instant:
-    def seconds(self, plan: Plan) -> float:
-        return 1e-6
+    def took(self, plan: Plan) -> Took:
+        return Took(1e-6, Copied())
 
 
 def prompts_of(engine: Engine, count: int, longest: int) -> list[list[int]]:

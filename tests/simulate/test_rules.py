@@ -10,10 +10,12 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.memory.tokens import pack
 from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Plan
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.granularity import WholeBlocks
 from pageinn.simulate.jobs import Job, job
+from pageinn.simulate.machine import Took
 from pageinn.simulate.routing import Routing, route
 from pageinn.simulate.rules import Breakpoints, Rule, Slots, Steps, reuse
 from pageinn.simulate.run import simulate
@@ -82,8 +84,8 @@ def test_reuse_adds_up() -> None:
 
 
 class Instant:
-    def seconds(self, plan: Plan) -> float:
-        return 1e-3 * len(plan.work)
+    def took(self, plan: Plan) -> Took:
+        return Took(1e-3 * len(plan.work), Copied())
 
 
 @pytest.mark.parametrize(("manager", "expected"), [(MemoryManager, [0, 15, 9]), (WholeBlocks, [0, 12, 8])])

@@ -13,18 +13,19 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.tokens import pack, unpack
 from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Ending, Plan, Work
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.jobs import BlockTokens, TokenRangeError, generated, job
-from pageinn.simulate.machine import Load, RooflineMachine, load_of
+from pageinn.simulate.machine import Load, RooflineMachine, Took, load_of
 from pageinn.simulate.run import Step, simulate
 
 
 class OneSecondAToken:
     """Nothing else costs anything."""
 
-    def seconds(self, plan: Plan) -> float:
-        return float(sum(len(work.tokens) // 4 for work in plan.work))
+    def took(self, plan: Plan) -> Took:
+        return Took(float(sum(len(work.tokens) // 4 for work in plan.work)), Copied())
 
 
 PLAIN = OneSecondAToken()
@@ -67,8 +68,9 @@ def test_a_request_that_can_never_fit_is_refused() -> None:
 
 def test_a_load_is_a_plans_work_sorted() -> None:
     work = [Work(0, 4, pack([7, 7]), 4, True), Work(1, 9, pack([7]), 9, True)]
-    moves = [Move(MoveKind.COPY, 1, 2)]
-    assert load_of(Plan([], [], [], moves, work, [], [])) == Load(prefill=[(2, 4)], decode=[10], moved=0)
+    kinds = [MoveKind.COPY, MoveKind.LOAD, MoveKind.STORE, MoveKind.LOAD]
+    moves = [Move(kind, 1, 2) for kind in kinds]
+    assert load_of(Plan([], [], [], moves, work, [], [])) == Load(prefill=[(2, 4)], decode=[10], out=1, back=2)
 
 
 def test_a_step_takes_the_longer_of_arithmetic_and_reads() -> None:
@@ -81,8 +83,11 @@ def test_a_step_takes_the_longer_of_arithmetic_and_reads() -> None:
     machine = RooflineMachine(line, 16, overhead=0.001)
     plan = Plan([], [], [], [], [Work(0, 0, pack([7]), 0, True)], [], [])
     read = 2 * (32 * 218_103_808 + 525_336_576 + 266_240) + 131_072
-    assert machine.seconds(plan) == pytest.approx(read / 3.35e12 + 0.001, rel=1e-6)
+    assert machine.took(plan).total == pytest.approx(read / 3.35e12 + 0.001, rel=1e-6)
     assert machine.block_bytes == 16 * 131_072
+    moved = plan._replace(moves=[Move(MoveKind.STORE, 0, 0)] * 3 + [Move(MoveKind.LOAD, 0, 0)])
+    link = 16 * 131_072 / 64e9
+    assert machine.took(moved).copied == pytest.approx((3, 3 * link, 1, link))
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6), st.integers(1, 5))

@@ -21,7 +21,7 @@ from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.manager import PrefixCache
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.config import ModelError
-from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, ConfigError, SchedulerConfig
 from pageinn.simulate.jobs import Job, TokenRangeError
 from pageinn.simulate.report import Row, as_json, as_text
 from pageinn.simulate.routing import Routing
@@ -115,20 +115,36 @@ def _settings(args: Namespace, line: Roofline, jobs: list[Job]) -> Iterator[tupl
     """Each combination with its labels; None where an engine is only a rule."""
     longest = max((len(job.request.prompt) // TOKEN_BYTES + job.request.max_tokens for job in jobs), default=1)
     caches = args.kv_cache_memory_bytes or [_left(line)]
-    names = ("engine", "cache", "block", "prefix cache", "eviction", "replicas", "routing", "seqs", "batched tokens")
+    names = (
+        "engine",
+        "cache",
+        "block",
+        "prefix cache",
+        "eviction",
+        "admission",
+        "host",
+        "replicas",
+        "routing",
+        "seqs",
+        "batched tokens",
+    )
     choices = (
         args.engine,
         caches,
         args.block_size,
         args.prefix_cache,
         args.eviction_policy,
+        args.admission,
+        args.host_memory_bytes,
         args.replicas,
         args.routing,
         args.max_num_seqs,
         args.max_num_batched_tokens,
     )
     seen: set[object] = set()
-    for engine, cache, block, prefix_cache, policy, replicas, routing, seqs, batched in product(*choices):
+    for engine, cache, block, prefix_cache, policy, admission, host, replicas, routing, seqs, batched in product(
+        *choices
+    ):
         if engine in _RULES:
             if engine not in seen:
                 seen.add(engine)
@@ -136,11 +152,15 @@ def _settings(args: Namespace, line: Roofline, jobs: list[Job]) -> Iterator[tupl
             continue
         size = {"vllm": 16, "sglang": 1}.get(engine, block)
         eviction = policy if engine == "pageinn" else "lru"
-        values = (engine, show_size(cache), size, prefix_cache, eviction, replicas, routing, seqs, batched)
+        shared = (prefix_cache, eviction, admission, show_size(host), replicas, routing, seqs, batched)
+        values = (engine, show_size(cache), size, *shared)
         if values in seen:
             continue
         seen.add(values)
-        num_blocks = int(cache // (size * token_bytes(line.shape, line.store, line.tp)))
+        block_bytes = size * token_bytes(line.shape, line.store, line.tp)
+        num_blocks = int(cache // block_bytes)
+        if host and prefix_cache == "off":
+            raise ConfigError("--host-memory-bytes needs --prefix-cache keep or live")
         if num_blocks < 1:
             raise ConfigError(f"--kv-cache-memory-bytes {cache} is less than one block")
         yield (
@@ -148,9 +168,10 @@ def _settings(args: Namespace, line: Roofline, jobs: list[Job]) -> Iterator[tupl
             Setting(
                 num_blocks,
                 size,
-                SchedulerConfig(seqs, max(batched, seqs), longest),
+                SchedulerConfig(seqs, max(batched, seqs), longest, admission=AdmissionMode(admission)),
                 PrefixCache(prefix_cache),
                 EvictionPolicy(eviction),
+                int(host // block_bytes),
                 engine == "vllm",
                 replicas,
                 Routing(routing),

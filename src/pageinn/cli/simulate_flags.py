@@ -80,6 +80,20 @@ def _add_settings(simulate: argparse.ArgumentParser) -> None:
         "--eviction-policy", type=several(one_of("reuse", "lru")), default=["reuse"], metavar="NAME", help="reuse, lru"
     )
     group.add_argument(
+        "--admission",
+        type=several(one_of("guaranteed", "predicted", "optimistic")),
+        default=["predicted"],
+        metavar="MODE",
+        help="predicted, guaranteed, optimistic",
+    )
+    group.add_argument(
+        "--host-memory-bytes",
+        type=several(_size_or_none),
+        default=[0],
+        metavar="SIZE",
+        help="of each replica, for what is swapped or evicted; 0 is none (0)",
+    )
+    group.add_argument(
         "--engine",
         type=several(one_of(*ENGINES)),
         default=["pageinn"],
@@ -100,3 +114,7 @@ def _add_settings(simulate: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-num-batched-tokens", type=several(positive), default=[2048], metavar="N", help="of one step (2048)"
     )
+
+
+def _size_or_none(text: str) -> int:
+    return 0 if text == "0" else parse_size(text)

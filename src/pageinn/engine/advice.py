@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from pageinn.engine.executor import MoveResult
-from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.scheduling.cost import Measured
 from pageinn.scheduling.plan import Plan
 from pageinn.scheduling.scheduler import Scheduler
 
@@ -55,23 +52,3 @@ def remedy(scheduler: Scheduler) -> str:
     wait = "the running sequences need more blocks than there are, and the queue grows"
     careful = " or --admission predicted" if scheduler.config.admission == "optimistic" else ""
     return f"{wait}; set {fewer}{careful}, give more --kv-cache-memory-bytes, or send less here"
-
-
-def measured(plan: Plan, seconds: float, moves: MoveResult) -> Measured | None:
-    """What a step says of the speed of prefill and of copies; None for a step with neither.
-
-    seconds: all of it, with its moves.
-    """
-    tokens = pairs = longest = 0
-    for work in plan.work:
-        count = len(work.tokens) // TOKEN_BYTES
-        tokens += count
-        pairs += count * work.start + count * (count + 1) // 2
-        longest = max(longest, count)
-    if longest <= 1:
-        tokens = pairs = 0
-    if not tokens and not moves.blocks_out and not moves.blocks_in:
-        return None
-    computing = seconds - moves.out_seconds - moves.in_seconds
-    copied = (moves.blocks_out, moves.out_seconds, moves.blocks_in, moves.in_seconds)
-    return Measured(tokens, pairs, computing, *copied)

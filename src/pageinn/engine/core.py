@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from pageinn.engine.advice import Advice, measured
+from pageinn.engine.advice import Advice
 from pageinn.engine.checks import check_request
 from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import ChoiceId, Executor, SeatParams
@@ -27,6 +27,7 @@ from pageinn.engine.outputs import Stream
 from pageinn.engine.stats import Blocks, Stats, TenantStats
 from pageinn.memory.retention import Pin
 from pageinn.memory.tokens import TOKEN_BYTES, pack
+from pageinn.scheduling.measuring import measured
 from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters, Weigh
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
@@ -176,7 +177,7 @@ class EngineCore:
             seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, controls, score)
         began = self._clock()
         result = self._executor.execute(plan, seated)
-        rates = measured(plan, self._clock() - began, result.moves)
+        rates = measured(plan, self._clock() - began, result.moves.copied)
         if rates is not None:
             self._events.append(rates)
         for scored in result.scored:

@@ -16,6 +16,7 @@ from pageinn.kernels.backend import F32, I32, Backend, SampleParams
 from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.decoder import Batch, Decoder
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Plan, Work
 from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore
@@ -55,10 +56,7 @@ class MoveResult(NamedTuple):
     """Which of a step's moves failed, by place in the plan; blocks and seconds to the host and back."""
 
     failed: frozenset[int] = frozenset()
-    blocks_out: int = 0
-    out_seconds: float = 0.0
-    blocks_in: int = 0
-    in_seconds: float = 0.0
+    copied: Copied = Copied()
 
 
 class StepResult(NamedTuple):
@@ -138,13 +136,8 @@ class Executor:
             seconds[kind] += time.perf_counter() - begin
             index += len(run)
         kinds = Counter(move.kind for move in moves)
-        return MoveResult(
-            frozenset(failed),
-            kinds[MoveKind.STORE],
-            seconds[MoveKind.STORE],
-            kinds[MoveKind.LOAD],
-            seconds[MoveKind.LOAD],
-        )
+        out, back = MoveKind.STORE, MoveKind.LOAD
+        return MoveResult(frozenset(failed), Copied(kinds[out], seconds[out], kinds[back], seconds[back]))
 
     def _put_away(self, stores: list[Move]) -> list[int]:
         """Copy blocks to the host; the places of those for which that failed."""

@@ -9,6 +9,7 @@ from pageinn.catalogue.compute import Roofline
 from pageinn.catalogue.memory import token_bytes
 from pageinn.memory.moves import MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Plan
 
 
@@ -16,12 +17,13 @@ class Load(NamedTuple):
     """What a plan asks of a machine.
 
     prefill: (tokens computed, tokens before them) of each piece of more than one token. decode: the context of each
-    piece of one token, itself included. moved: blocks that go to the host or come from it.
+    piece of one token, itself included. out and back: blocks that go to the host, and that come from it.
     """
 
     prefill: list[tuple[int, int]]
     decode: list[int]
-    moved: int
+    out: int
+    back: int
 
 
 def load_of(plan: Plan) -> Load:
@@ -33,14 +35,27 @@ def load_of(plan: Plan) -> Load:
             decode.append(work.start + 1)
         else:
             prefill.append((count, work.start))
-    return Load(prefill, decode, sum(move.kind is not MoveKind.COPY for move in plan.moves))
+    kinds = [move.kind for move in plan.moves]
+    return Load(prefill, decode, kinds.count(MoveKind.STORE), kinds.count(MoveKind.LOAD))
+
+
+class Took(NamedTuple):
+    """A step's time in seconds: computing, with what comes on top of it in each step, then copies."""
+
+    computing: float
+    copied: Copied
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.computing + self.copied.out_seconds + self.copied.in_seconds
 
 
 class Machine(Protocol):
-    """Says how long a plan takes, in seconds."""
+    """Says how long a plan takes."""
 
-    def seconds(self, plan: Plan) -> float:
-        """Seconds from the start of a step to its tokens."""
+    def took(self, plan: Plan) -> Took:
+        """The time from the start of a step to its tokens."""
         ...
 
 
@@ -55,11 +70,11 @@ class RooflineMachine:
     block_size: int
     overhead: float
 
-    def seconds(self, plan: Plan) -> float:
+    def took(self, plan: Plan) -> Took:
         """How long the step takes."""
-        load = load_of(plan)
-        moved = load.moved * self.block_bytes / self.line.accelerator.link
-        return self.line.step(load.prefill, load.decode).total + moved + self.overhead
+        load, block = load_of(plan), self.block_bytes / self.line.accelerator.link
+        computing = self.line.step(load.prefill, load.decode).total + self.overhead
+        return Took(computing, Copied(load.out, load.out * block, load.back, load.back * block))
 
     @property
     def block_bytes(self) -> float:

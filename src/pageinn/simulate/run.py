@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pageinn.memory.moves import MoveKind
 from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.measuring import measured
 from pageinn.scheduling.plan import Arrive, Counters, Ending, Event, Outcome, Plan
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.jobs import END, Job, generated
@@ -34,11 +35,11 @@ class Step(NamedTuple):
 
 
 class Served(NamedTuple):
-    """One request's fate, in seconds of the virtual clock. first and end are None if it was refused or cut short."""
+    """One request's fate, in seconds of the virtual clock. first is None if it outgrew the pool without a token."""
 
     arrival: float
     first: float | None
-    end: float | None
+    end: float
     prompt: int
     output: int
     cached: int
@@ -47,7 +48,7 @@ class Served(NamedTuple):
     @property
     def seconds_per_token(self) -> float | None:
         """Mean time between two tokens; None where there are fewer than two."""
-        if self.first is None or self.end is None or self.output < 2:
+        if self.first is None or self.output < 2:
             return None
         return (self.end - self.first) / (self.output - 1)
 
@@ -103,6 +104,7 @@ class _Simulation:
         self._seats: dict[int, str] = {}
         self._result = Result(counters=scheduler.counters)
         self._arrived = 0
+        self._due: list[Event] = []
 
     def run(self, jobs: Iterable[Job]) -> Result:
         coming = iter(jobs)
@@ -110,7 +112,7 @@ class _Simulation:
         while following is not None or not self._scheduler.idle:
             if self._scheduler.idle and following is not None:
                 self._now = max(self._now, following.time)
-            events: list[Event] = []
+            events, self._due = self._due, []
             while following is not None and following.time <= self._now:
                 self._arrive(following, events)
                 following = next(coming, None)
@@ -143,8 +145,12 @@ class _Simulation:
             self._take(outcome)
 
     def _seconds(self, plan: Plan, following: float | None) -> float:
-        if plan.work:
-            return self._machine.seconds(plan)
+        if plan.work or plan.moves:
+            took = self._machine.took(plan)
+            rates = measured(plan, took.total, took.copied)
+            if rates is not None:
+                self._due.append(rates)
+            return took.total
         return _PAUSE if following is None else min(max(following - self._now, 0.0), _PAUSE)
 
     def _account(self, plan: Plan, seconds: float) -> None:
@@ -175,6 +181,9 @@ class _Simulation:
         if outcome.ending is not None:
             del self._open[outcome.request_id]
             job = request.job
+            if outcome.retry_after is not None:
+                self._result.refused += 1
+                return
             self._result.served.append(
                 Served(
                     job.time,

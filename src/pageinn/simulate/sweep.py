@@ -23,7 +23,7 @@ from pageinn.simulate.run import GAP, Result, Served, simulate
 
 @dataclass(frozen=True)
 class Setting:
-    """One configuration of the engine. num_blocks: of each replica. whole_blocks: reuse by vLLM's rule.
+    """One configuration of the engine. num_blocks and host_blocks: of each replica. whole_blocks: reuse by vLLM's rule.
 
     overhead: seconds of a step beside the roofline's.
     """
@@ -33,6 +33,7 @@ class Setting:
     limits: SchedulerConfig
     prefix_cache: PrefixCache = PrefixCache.KEEP
     eviction: EvictionPolicy = EvictionPolicy.REUSE
+    host_blocks: int = 0
     whole_blocks: bool = False
     replicas: int = 1
     routing: Routing = Routing.ROUND_ROBIN
@@ -93,7 +94,8 @@ def run(setting: Setting, jobs: Sequence[Job], line: Roofline, goal: Goal) -> Fi
 def _scheduler(setting: Setting) -> Scheduler:
     manager = WholeBlocks if setting.whole_blocks else MemoryManager
     return Scheduler(
-        setting.limits, manager(setting.num_blocks, setting.block_size, setting.prefix_cache, setting.eviction)
+        setting.limits,
+        manager(setting.num_blocks, setting.block_size, setting.prefix_cache, setting.eviction, setting.host_blocks),
     )
 
 
