@@ -10,7 +10,7 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import Scope
 from pageinn.memory.shares import OTHER_LABEL, Share
-from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.config import AdmissionMode, SchedulerConfig
 from pageinn.scheduling.plan import Arrive, Plan, Request, TenantCounters
 from pageinn.scheduling.scheduler import Scheduler
 
@@ -57,7 +57,7 @@ def test_what_is_not_stored_is_computed_by_each_choice_and_leaves_nothing() -> N
     """Three choices that share nothing, preempted or not: right answers, and an empty cache."""
     answers = []
     for store in (True, False):
-        sim = SimulatedEngine(MemoryManager(30, 4), SchedulerConfig(8, 64, 1000))
+        sim = SimulatedEngine(MemoryManager(30, 4), SchedulerConfig(8, 64, 1000, admission=AdmissionMode.OPTIMISTIC))
         sim.arrive(replace(request("r", list(range(1, 30)), 20, n=3), store=store, read_cache=store))
         sim.run()
         answers.append(sim.answers)
@@ -70,7 +70,7 @@ def test_counts_by_tenant_are_few_and_add_up() -> None:
     """Queries, hits and preemptions of configured tenants, and of all others together."""
     memory = MemoryManager(12, 4)
     memory.configure_shares({"a": Share()})
-    sim = SimulatedEngine(memory, SchedulerConfig(8, 64, 1000))
+    sim = SimulatedEngine(memory, SchedulerConfig(8, 64, 1000, admission=AdmissionMode.OPTIMISTIC))
     for turn in range(2):
         for scope in (A, B, Scope("c")):
             sim.arrive(request(f"{turn} {scope.tenant}", [1, 2, 3, 4, 5, 6, 7, 8, 9], 2, scope=scope))

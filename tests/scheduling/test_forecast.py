@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
 
 from pageinn.scheduling.forecast import Claim, Forecast, Prospect
 from pageinn.scheduling.lengths import ENOUGH, MAX_TENANTS, WINDOW, Curve, Length, Lengths, Underway
@@ -99,11 +97,19 @@ def test_claims_that_come_and_go_leave_nothing() -> None:
     assert max(map(abs, forecast._mean)) < 1e-6
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(1, 2**32))
-def test_the_forecast_covers_what_happens(seed: int) -> None:
-    """A hundred choices with answers drawn from the curve: their sum exceeds three deviations at hardly any horizon."""
-    chance = random.Random(seed)
+def test_the_forecast_covers_what_happens() -> None:
+    """A hundred choices with answers drawn from the curve, forty times: their sum exceeds three deviations in one at
+    most, and half of what is asked for is used at least.
+    """
+    exceeded = 0
+    for seed in range(40):
+        peak, room = _peak_and_room(random.Random(seed))
+        exceeded += peak > room
+        assert room <= 2 * peak
+    assert exceeded <= 1
+
+
+def _peak_and_room(chance: random.Random) -> tuple[int, int]:
     answers = [min(int(chance.lognormvariate(5, 0.8)) + 1, 4000) for _ in range(800)]
     curve = Curve(Length(answer, False) for answer in answers)
     forecast = Forecast(16, 4000)
@@ -117,6 +123,4 @@ def test_the_forecast_covers_what_happens(seed: int) -> None:
         for distance in range(0, 4000, 16)
     )
     nothing = Claim(0, [0.0] * 20, [0.0] * 20, [0] * 20)
-    room = next(room for room in range(1, 100_000, 50) if forecast.fits(nothing, room, 3.0))
-    assert peak <= room
-    assert room <= 2 * peak, "and it does not reserve twice what is needed"
+    return peak, next(room for room in range(1, 100_000, 20) if forecast.fits(nothing, room, 3.0))

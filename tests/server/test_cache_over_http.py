@@ -92,8 +92,9 @@ def test_a_client_that_disconnects_frees_its_blocks(server, comes_true, stream: 
     request = server.http.stream("POST", "/v1/completions", json=body, timeout=1.0)
     with contextlib.suppress(httpx.ReadTimeout), request as got:
         next(got.iter_lines())
+    # On a slow machine the step that began with the request may not have ended yet, and the figures be those before it.
+    assert comes_true(lambda: server.metric("request_success_total", finished_reason="abort") == aborts + 1)
     assert comes_true(lambda: server.blocks()["in_use"] == 0)
-    assert server.metric("request_success_total", finished_reason="abort") == aborts + 1
     assert server.metric("generation_tokens_total") - generated < 1000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.choice import Choice
-from pageinn.scheduling.plan import Counters, Request, TenantCounters, Work
+from pageinn.scheduling.plan import Counters, Ending, Request, TenantCounters, Work
 
 
 class Books:
@@ -53,6 +53,11 @@ class Books:
         if choice.parked is not None:
             self.counters.swaps += 1
             self.counters.swapped_out_blocks += choice.parked.stored
+
+    def refuse(self, objection: Ending) -> None:
+        """A request was turned away by a bound of the queue."""
+        self.counters.refused_by_requests += objection is Ending.QUEUED_REQUESTS
+        self.counters.refused_by_tokens += objection is Ending.QUEUED_TOKENS
 
     def retain(self, choice: Choice, now: float) -> None:
         """Keep those prefixes of the prompt that are stored now and are to be kept: once, for the first choice."""

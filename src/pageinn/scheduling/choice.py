@@ -112,3 +112,11 @@ class Choice:
         for sibling in free:
             sibling.held = False
         return free
+
+
+def choices_of(request: Request, arrival: int) -> list[Choice]:
+    """A request's choices; the first holds the others back."""
+    first, *others = (Choice(request, index, arrival) for index in range(request.n))
+    for sibling in others:
+        first.hold_fork(sibling)
+    return [first, *others]

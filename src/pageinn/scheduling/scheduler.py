@@ -16,8 +16,8 @@ from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.admission import Admission
 from pageinn.scheduling.backlog import Backlog
 from pageinn.scheduling.books import Books
-from pageinn.scheduling.choice import Choice
-from pageinn.scheduling.config import Preemption, SchedulerConfig
+from pageinn.scheduling.choice import Choice, choices_of
+from pageinn.scheduling.config import SchedulerConfig
 from pageinn.scheduling.cost import Measured, Rates
 from pageinn.scheduling.plan import (
     Abort,
@@ -42,7 +42,7 @@ from pageinn.scheduling.rows import chunk, decodes, fast, remaining
 from pageinn.scheduling.shares import GENERATED, Shares
 from pageinn.scheduling.starting import Follow, start
 from pageinn.scheduling.thrash import Thrash
-from pageinn.scheduling.victim import cheapest, price
+from pageinn.scheduling.victim import cheapest, price, put_out
 from pageinn.scheduling.watermark import Watermark
 
 #: Waiting choices that are looked at in vain in one step before the rest of the queue is left alone.
@@ -196,18 +196,14 @@ class Scheduler:
             raise ValueError(f"request id {request.request_id} is in use")
         objection = self.backlog.objection(request)
         if objection is not None:
-            self.counters.refused_by_requests += objection is Ending.QUEUED_REQUESTS
-            self.counters.refused_by_tokens += objection is Ending.QUEUED_TOKENS
+            self._books.refuse(objection)
             ended.extend(self._turned_away(request, objection))
             return
         self.shares.enter(request.scope.tenant)
         self.backlog.add(request, self._now)
-        choices = [Choice(request, index, self._arrivals) for index in range(request.n)]
+        choices = self._by_request[request.request_id] = choices_of(request, self._arrivals)
         self._arrivals += 1
-        self._by_request[request.request_id] = choices
         self._queue.add(choices[0])
-        for sibling in choices[1:]:
-            choices[0].hold_fork(sibling)
         self._held += request.n - 1
 
     def _turned_away(self, request: Request, ending: Ending) -> list[Outcome]:
@@ -250,24 +246,13 @@ class Scheduler:
         return cheapest(price(self.memory, self.rates, choice, rule) for choice in self._running[1:]).choice
 
     def _preempt(self, choice: Choice) -> Preempted:
-        """Put a choice back in the queue, its blocks on the host or given up.
-
-        To recompute is an unpin: what was computed stays in the tree until it is evicted. What finds no room on the
-        host is recomputed too.
-        """
-        _, blocks, recompute_seconds, swap_seconds, way = price(self.memory, self.rates, choice, self.config.preempt_by)
-        sequence = choice.sequence
-        assert sequence is not None
+        """Put a choice back in the queue, its blocks on the host or given up."""
         self._watermark.preempted(len(self._running))
-        choice.known = bytes(sequence.packed)
-        choice.parked = self.memory.park(sequence) if way is Preemption.SWAP else None
-        if choice.parked is None:
-            way = Preemption.RECOMPUTE
-            self.memory.release(sequence)
+        preempted = put_out(self.memory, price(self.memory, self.rates, choice, self.config.preempt_by))
         self._books.preempt(choice)
         self._leave_seat(choice)
         self._queue.add(choice)
-        return Preempted(choice.request.request_id, choice.index, way, blocks, recompute_seconds, swap_seconds)
+        return preempted
 
     # --- admission ---
 
@@ -298,9 +283,7 @@ class Scheduler:
         return seated, starts
 
     def _start(self, choice: Choice, most: int | None) -> Seated | None:
-        """Give a choice memory and a seat; None if it has to wait: for memory, a leader, or with more than `most`
-        tokens to compute for the others' prompts.
-        """
+        """Give a choice memory and a seat; None if it has to wait."""
         got = start(self.memory, self._admission, choice, most)
         if got is None:
             return None

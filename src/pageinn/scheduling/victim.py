@@ -9,6 +9,7 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import Preemption
 from pageinn.scheduling.cost import Rates
+from pageinn.scheduling.plan import Preempted
 
 
 class Price(NamedTuple):
@@ -43,6 +44,23 @@ def price(memory: MemoryManager, rates: Rates, choice: Choice, rule: Preemption)
 def cheapest(prices: Iterable[Price]) -> Price:
     """The least seconds for each block freed; of equal ones, the one that arrived last. Raises ValueError for none."""
     return min(prices, key=_rank)
+
+
+def put_out(memory: MemoryManager, price: Price) -> Preempted:
+    """Take a choice's memory from it, in the way of its price.
+
+    To recompute is an unpin: what was computed stays in the tree until it is evicted. What finds no room on the host is
+    recomputed too.
+    """
+    choice, blocks, recompute_seconds, swap_seconds, way = price
+    sequence = choice.sequence
+    assert sequence is not None
+    choice.known = bytes(sequence.packed)
+    choice.parked = memory.park(sequence) if way is Preemption.SWAP else None
+    if choice.parked is None:
+        way = Preemption.RECOMPUTE
+        memory.release(sequence)
+    return Preempted(choice.request.request_id, choice.index, way, blocks, recompute_seconds, swap_seconds)
 
 
 def _rank(one: Price) -> tuple[float, int, int]:
