@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import GenerationRequest, SamplingParams
+from pageinn.scheduling.config import AdmissionMode
 from pageinn.stack.levers import Lever
 from pageinn.stack.workload import Conversation, Shape, conversations
 
@@ -51,9 +52,11 @@ class Measured(NamedTuple):
 
 
 class _Step(NamedTuple):
+    """A step as it was computed. limited: others waited, and not because the step had no tokens or seats left."""
+
     seconds: float
     running: int
-    waiting: int
+    limited: bool
     wasted: float
 
 
@@ -72,6 +75,8 @@ def measure(lever: Lever, bench: Bench, done: Callable[[int], None] = lambda tok
         max_num_batched_tokens=max(bench.batched, bench.seqs),
         max_model_len=bench.limit,
         prefix_cache=lever.prefix_cache,
+        # A resident is promised its whole length, as the planner counts it.
+        admission=AdmissionMode.GUARANTEED,
         threads=bench.threads,
         seed=0,
     )
@@ -92,13 +97,18 @@ class _Run:
         for one in conversations(bench.lengths, bench.count, bench.shape, self._engine.vocab_size):
             self._ask(one)
         steps: list[_Step] = []
-        tokens = 0
+        tokens = before = 0
         while not self._core.idle:
             began = time.perf_counter()
             deltas = self._core.step()
             seconds = time.perf_counter() - began
             wasted = scheduler.memory.occupancy().wasted or 0.0
-            steps.append(_Step(seconds, scheduler.num_running, scheduler.num_waiting, wasted))
+            ended = sum(delta.finish_reason is not None for delta in deltas)
+            running = scheduler.num_running + ended
+            computed = scheduler.counters.computed_prompt_tokens
+            prompts, before = computed - before, computed
+            room = prompts + running < scheduler.config.max_num_batched_tokens and running < bench.seqs
+            steps.append(_Step(seconds, running, room and scheduler.num_waiting > 0, wasted))
             generated = 0
             for delta in deltas:
                 generated += len(delta.tokens)
@@ -114,7 +124,7 @@ class _Run:
             self._engine.num_blocks,
             self._engine.config.block_size,
             sum(step.running * step.seconds for step in full) / time_full,
-            any(step.waiting for step in full),
+            any(step.limited for step in full),
             sum(step.wasted * step.seconds for step in full) / time_full,
             tokens / sum(step.seconds for step in steps),
             counters.hits / counters.queries,
@@ -135,8 +145,10 @@ class _Run:
 
 
 def _while_full(steps: list[_Step]) -> list[_Step]:
-    """From when memory was full for the first time (as many ran as ever, but for a twentieth) until nobody waited."""
+    """The steps in which memory was what others waited for; if there was none, the one in which most ran.
+
+    Before it was full for the first time, others may have waited for the one that computes what they share.
+    """
     most = max(step.running for step in steps)
-    first = next(at for at, step in enumerate(steps) if step.running >= 0.95 * most)
-    last = max((at for at, step in enumerate(steps) if step.waiting), default=first)
-    return steps[first : max(last, first) + 1]
+    first = next(at for at, step in enumerate(steps) if step.running >= 0.9 * most)
+    return [step for step in steps[first:] if step.limited] or [max(steps, key=lambda step: step.running)]

@@ -15,8 +15,9 @@ class WorkloadError(ValueError):
 class Shape:
     """How the conversations are built. shared: tokens that all of them begin with. answer: tokens of each answer.
 
-    A conversation of final length L has `turns` turns that grow evenly: turn t is shared + t (L - shared) / turns
-    tokens long, its answer included, and repeats all of the turn before it.
+    A length counts tokens that have keys and values: prompt and answer but for its last token, which nothing attends
+    to. A conversation of final length L has `turns` turns that grow evenly: turn t is shared + t (L - shared) / turns
+    tokens long and repeats all of the turn before it.
     """
 
     shared: int = 0
@@ -25,7 +26,7 @@ class Shape:
 
 
 class Conversation:
-    """lengths: of each turn, prompt and answer together."""
+    """lengths: of each turn, in tokens with keys and values."""
 
     def __init__(
         self, lengths: Sequence[int], shape: Shape, head: Sequence[int], rng: random.Random, vocab: int
@@ -39,7 +40,7 @@ class Conversation:
 
     def next_prompt(self) -> tuple[int, ...]:
         """The prompt of the next turn: all so far, and fresh tokens up to where its answer begins."""
-        length = self.lengths[self._turn] - self._shape.answer
+        length = self.lengths[self._turn] - self._shape.answer + 1
         self._turn += 1
         self._known += [self._rng.randrange(self._vocab) for _ in range(length - len(self._known))]
         return tuple(self._known)
