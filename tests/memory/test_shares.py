@@ -43,6 +43,22 @@ def test_a_flood_takes_nothing_below_a_minimum(policy: EvictionPolicy, share: Sh
     assert manager.usage_of(A).kept == kept
 
 
+def test_a_host_slot_that_a_store_is_on_its_way_to_is_not_lent() -> None:
+    """A tenant above its maximum lets go at a step's end; whoever fills lent slots does so before that store runs."""
+    manager = MemoryManager(20, 4, host_blocks=2)
+    manager.configure_shares({"a": Share(maximum=0.1)})
+    store(manager, prompt(1, 2), A)
+    sequence = manager.admit(A, pack(prompt(2, 1)))
+    assert len(manager.outbox._moves) == 1, "one block of two goes to the host"
+    assert manager.take_host(2) is None
+    manager.settle_moves(manager.drain_moves())
+    slots = manager.take_host(2)
+    assert slots is not None
+    manager.give_host(slots)
+    manager.release(sequence)
+    manager.check()
+
+
 def test_a_flood_cannot_lower_a_hit_rate_below_its_share() -> None:
     """A repeats prompts of 24 blocks, B floods in between with unique ones of 50 blocks in a pool of 100.
 

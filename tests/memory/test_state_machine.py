@@ -346,16 +346,16 @@ class HostMachine(MemoryMachine):
     def insert(self, scope: Scope, data: st.DataObject, wanted: int) -> None:
         """Blocks that come from elsewhere, some time after their slots were taken."""
         slots = self.manager.take_host(wanted)
+        self._after(stores=wanted)
         if slots is None:
             return
-        self._after(stores=wanted)
         tokens = data.draw(st.sampled_from(self.seen))
         size, start = self.model.block_size, data.draw(st.integers(0, 3))
         count = min(len(slots), max(len(tokens) // size - start, 0))
-        self._move()
         for number, slot in enumerate(slots[:count], start):
             for position in range(number * size, (number + 1) * size):
                 self.host_slots[slot * size + position % size] = (scope, tuple(tokens[: position + 1]))
+        self._move()
         self.manager.give_host(slots[count:])
         entered = self.manager.insert_host(scope, pack(tokens), start, slots[:count])
         fresh = paths_in(self.manager, self.manager.tree.nodes()) - set(self.model.stamps)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from simulated_engine import SimulatedEngine, request
 
 from pageinn.memory.manager import MemoryManager
-from pageinn.memory.scopes import Scope
+from pageinn.memory.retention import Retain
+from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.memory.shares import Share
+from pageinn.scheduling.backlog import Backlog
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
+from pageinn.scheduling.lengths import ENOUGH
 from pageinn.scheduling.plan import Abort, Arrive, Ending, Outcome, Request, Weigh
 from pageinn.scheduling.shares import Shares
 
@@ -152,6 +158,78 @@ def test_one_tenants_blocked_requests_do_not_hide_anothers() -> None:
     sim.arrive(*(request(f"large{number}", [2 + number] * 120, 4, scope=Scope("a")) for number in range(20)))
     step = sim.arrive(request("small", [99] * 4, 2, scope=Scope("b")))
     assert list(step.seated) == [("small", 0)]
+
+
+def test_a_tenant_at_its_maximum_holds_up_nobody_else() -> None:
+    """It runs what its tenth of the pool admits, and 20 more of its requests wait; others start all the while."""
+    sim = engine(num_blocks=400, max_num_seqs=4)
+    sim.memory.configure_shares({"a": Share(maximum=0.1)})
+    sim.arrive(request("runs", [1] * 60, 90, scope=Scope("a"), ignore_eos=True))
+    sim.arrive(*(request(f"a{number}", [2 + number] * 120, 4, scope=Scope("a")) for number in range(20)))
+    sim.arrive(*(request(f"b{number}", [50 + number] * 8, 2, scope=Scope("b")) for number in range(40)))
+    for _ in range(70):
+        sim.step()
+    assert ("runs", 0) not in sim.endings
+    assert {name for name, _ in sim.endings} == {f"b{number}" for number in range(40)}
+    sim.run()
+    starts = [name for step in sim.steps for name, _ in step.seated if name[0] == "a"]
+    assert starts == [f"a{number}" for number in range(20)]
+
+
+def test_an_abort_beside_its_refusal_leaves_nothing_to_say() -> None:
+    """A client that went away before the step in which its request would have been turned away."""
+    sim = engine(max_queued_requests=1)
+    sim.arrive(request("a", [1] * 8, 20))
+    sim.arrive(request("b", [2] * 8, 2))
+    step = sim.step([Arrive(request("c", [3] * 8)), Abort("c"), Arrive(request("d", [4] * 8))])
+    assert endings(step.outcomes) == [("d", 0, Ending.QUEUED_REQUESTS)]
+
+
+def test_what_waits_to_be_forgotten_is_bounded() -> None:
+    """The rate of starts is that of the last minute, whether anybody asks for it or not."""
+    backlog = Backlog(SchedulerConfig(queue_timeout=1e6))
+    for second in range(10_000):
+        backlog.add(request(str(second), [1] * 8), float(second))
+        backlog.start(str(second), float(second))
+    assert len(backlog._starts) <= 60
+    assert len(backlog._deadlines) <= 100
+    assert backlog.retry_after(10_000.0) == 1
+
+
+def test_a_tenant_that_is_forgotten_leaves_no_turn_behind() -> None:
+    """Five thousand tenants come while the only seat is taken, go again, and their counters are dropped."""
+    sim = engine()
+    sim.arrive(request("runs", [1] * 8, 20, scope=Scope("a")))
+    many = [request(f"t{number}", [2] * 8, scope=Scope(f"t{number}")) for number in range(5000)]
+    sim.step([event for one in many for event in (Arrive(one), Abort(one.request_id))])
+    sim.arrive(request("last", [3] * 8, 2, scope=Scope("z")))
+    sim.run()
+    assert sim.endings["last", 0] is Ending.LENGTH
+
+
+def test_time_passes_where_nothing_is_planned() -> None:
+    """An idle server lets go of what was to be kept until now, and of its alarm."""
+    sim = engine()
+    sim.arrive(replace(request("a", [1] * 8, 2), retain=(Retain(8, 10.0),)))
+    sim.run()
+    scheduler = sim.scheduler
+    scheduler.thrash.now = True
+    assert sim.memory.tree.num_held == 2
+    for now in (100.0, 110.0):
+        scheduler.rest(now)
+    assert sim.memory.tree.num_held == 0
+    assert not scheduler.thrash.now
+    sim.memory.check()
+
+
+def test_an_answer_that_its_client_left_is_not_taken_for_a_short_one() -> None:
+    sim = engine()
+    for number in range(ENOUGH):
+        sim.arrive(request(f"r{number}", [number] * 8, 100))
+        sim.step()
+        sim.step([Abort(f"r{number}")])
+    curve = sim.scheduler._admission._lengths.curve(DEFAULT.tenant, lambda: ())
+    assert curve.beyond(2) == 1
 
 
 @pytest.mark.parametrize(

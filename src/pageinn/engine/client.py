@@ -184,7 +184,7 @@ class EngineClient:
             except queue.Empty:
                 if not self._core.idle:
                     return True
-                self._core.write_behind()
+                self._core.rest()
                 self._stats = self._core.stats()
                 continue
             match message:

@@ -157,6 +157,11 @@ class EngineCore:
             tokens = self.scheduler.config.max_num_batched_tokens if computed is None else computed
             self._disk.copy_out(self.scheduler.memory.blocks_for(tokens))
 
+    def rest(self) -> None:
+        """What is to be done where a step would have nothing to do: let time pass, and write to disk."""
+        self.scheduler.rest(self._clock())
+        self.write_behind()
+
     def close(self) -> None:
         """Write to disk what is still to be written. No step may follow."""
         if self._disk is not None:

@@ -51,16 +51,18 @@ class Budget:
         return count <= available - self._tree.sheltered()
 
     def admits(self, tenant: str, path: OnPath, needed: int, reserve: int, alone: bool) -> bool:
-        """Whether `needed` blocks can be had on top of a matched path, with `reserve` left over.
-
-        A tenant's first running sequence is not held to its maximum, lest one that came under a higher one waits for
-        ever; who asks for more than the present maximum is for the caller to refuse.
-        """
+        """Whether `needed` blocks can be had on top of a matched path, with `reserve` left over."""
         taken_up = sum(path.kept.values()) if alone else path.evictable
-        if not self.has(tenant, needed + reserve + taken_up, alone):
-            return False
+        return self.within_maximum(tenant, path, needed) and self.has(tenant, needed + reserve + taken_up, alone)
+
+    def within_maximum(self, tenant: str, path: OnPath, needed: int) -> bool:
+        """Whether a tenant's maximum lets it use so many blocks more, on top of a matched path.
+
+        A tenant's first running sequence is not held to it, lest one that came under a higher one waits for ever; who
+        asks for more than the present maximum is for the caller to refuse.
+        """
         holding = self._shares.find(tenant)
-        if holding is None or not holding.active:
+        if holding is None or not holding.active or holding.maximum >= self._pool.num_blocks:
             return True
         own = sum(blocks for account, blocks in path.kept.items() if account.holding is holding)
         return holding.active + own + needed <= holding.maximum

@@ -311,11 +311,18 @@ class HostTier:
     # --- from elsewhere ---
 
     def lend(self, count: int) -> list[int] | None:
-        """Slots to be filled from elsewhere, for `insert` or `give`; None, with nothing dropped, if too few."""
+        """Slots to be filled from elsewhere, for `insert` or `give`; None if too few.
+
+        They are filled at once, beside the steps: one that a planned move is still to write or read will not do.
+        """
         if count > self.pool.num_free + self.num_kept:
             return None
+        slots = self.take(count, self._tree.tick)
+        if self._outbox.touches(slots):
+            self.pool.give(slots)
+            return None
         self.num_lent += count
-        return self.take(count, self._tree.tick)
+        return slots
 
     def give(self, slots: list[int]) -> None:
         """Give back slots that `lend` gave out."""

@@ -193,6 +193,10 @@ class MemoryManager:
         path, fresh = self.tree.kept_on_path(match.place), self._fresh(match, tokens)
         return self.budget.admits(scope.tenant, path, fresh, reserve, alone=not self._sequences)
 
+    def within_maximum(self, scope: Scope, match: Match, tokens: int) -> bool:
+        """Whether the tenant's maximum admits a sequence of that many tokens beside those that it runs."""
+        return self.budget.within_maximum(scope.tenant, self.tree.kept_on_path(match.place), self._fresh(match, tokens))
+
     def exclusive_if(self, match: Match, tokens: int) -> int:
         """How many blocks a sequence of that many tokens would hold alone, started on top of its match."""
         return self._fresh(match, tokens) + sum(self.tree.kept_on_path(match.place).kept.values())
@@ -415,7 +419,7 @@ class MemoryManager:
         self._sweep()
 
     def take_host(self, count: int) -> list[int] | None:
-        """Host slots to be filled with blocks from elsewhere; None if there is no room."""
+        """Host slots that may be filled at once with blocks from elsewhere; None if there is no room."""
         return self.host.lend(count)
 
     def give_host(self, slots: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -40,6 +41,12 @@ class Outbox:
     def add(self, kind: MoveKind, source: int, destination: int) -> None:
         """Put one more move behind the others."""
         self._moves.append(Move(kind, source, destination))
+
+    def touches(self, slots: Collection[int]) -> bool:
+        """Whether a move that is still to be drained writes or reads one of these host slots."""
+        stores = (move.destination for move in self._moves if move.kind is MoveKind.STORE)
+        loads = (move.source for move in self._moves if move.kind is MoveKind.LOAD)
+        return any(slot in slots for slot in (*stores, *loads))
 
     def drain(self) -> list[Move]:
         """The moves so far, for the plan that performs them."""

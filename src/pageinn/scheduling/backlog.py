@@ -15,6 +15,8 @@ from pageinn.scheduling.plan import Ending, Request
 _RATE_SECONDS = 60.0
 #: Nobody is told to come back later than that, in seconds: rates change.
 _LONGEST_RETRY = 600
+#: Outdated deadlines that are left lying.
+_SLACK = 64
 
 
 class _Waiting(NamedTuple):
@@ -56,6 +58,9 @@ class Backlog:
         self.tokens += _tokens(request)
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, request.request_id))
+            if len(self._deadlines) > 2 * len(self._waiting) + _SLACK:
+                self._deadlines = [entry for entry in self._deadlines if self._current(entry)]
+                heapq.heapify(self._deadlines)
 
     def start(self, request_id: str, now: float) -> None:
         """A request's first choice starts; no more than once."""
@@ -63,6 +68,7 @@ class Backlog:
         if tokens is not None:
             self._starts.append((now, tokens))
             self._started_tokens += tokens
+            self._forget_starts(now)
 
     def forget(self, request_id: str) -> None:
         """A request is gone, started or not."""
@@ -72,20 +78,27 @@ class Backlog:
         """Requests whose time is over before they started."""
         late = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, request_id = heapq.heappop(self._deadlines)
-            # The entry may be that of an earlier request of the same id.
-            if request_id in self._waiting and self._waiting[request_id].deadline == deadline:
-                late.append(request_id)
+            entry = heapq.heappop(self._deadlines)
+            if self._current(entry):
+                late.append(entry[1])
         return late
+
+    def _current(self, entry: tuple[float, str]) -> bool:
+        """Whether it is that of a request that waits, and not of an earlier one of the same id."""
+        deadline, request_id = entry
+        return request_id in self._waiting and self._waiting[request_id].deadline == deadline
 
     def retry_after(self, now: float) -> int:
         """Seconds, at least 1, after which the queue as it is will have had its turn, at the rate of late."""
-        while self._starts and self._starts[0][0] <= now - _RATE_SECONDS:
-            self._started_tokens -= self._starts.popleft()[1]
+        self._forget_starts(now)
         if not self._started_tokens:
             return int(_RATE_SECONDS) if self.tokens else 1
         seconds = max(now - self._starts[0][0], 1.0)
         return min(max(ceil(self.tokens * seconds / self._started_tokens), 1), _LONGEST_RETRY)
+
+    def _forget_starts(self, now: float) -> None:
+        while self._starts and self._starts[0][0] <= now - _RATE_SECONDS:
+            self._started_tokens -= self._starts.popleft()[1]
 
     def _take(self, request_id: str) -> int | None:
         waiting = self._waiting.pop(request_id, None)

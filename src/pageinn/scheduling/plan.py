@@ -53,7 +53,10 @@ class Arrive(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """End all choices of a request and free what they hold, whatever their state. Unknown ids are ignored."""
+    """End all choices of a request and free what they hold, whatever their state; nothing more is said of it.
+
+    Unknown ids are ignored.
+    """
 
     request_id: str
 
@@ -170,7 +173,6 @@ class TenantCounters:
     queries: int = 0
     hits: int = 0
     preemptions: int = 0
-    retry_after: int | None = None
 
 
 @dataclass
@@ -193,13 +195,12 @@ class Counters:
     swaps: int = 0
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
+    refused_by_requests: int = 0
+    refused_by_tokens: int = 0
+    expired: int = 0
     #: By the labels of `Shares.label`, of which there are few.
     tenants: dict[str, TenantCounters] = field(default_factory=dict)
 
     def of(self, tenant: str) -> TenantCounters:
         """A tenant's part, by its label."""
         return self.tenants.setdefault(tenant, TenantCounters())
-
-    refused_by_requests: int = 0
-    refused_by_tokens: int = 0
-    expired: int = 0

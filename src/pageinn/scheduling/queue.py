@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.shares import Shares
@@ -52,13 +52,17 @@ class WaitingQueue:
         if not waiting and not choice.started:
             del self._tenants[tenant]
 
-    def candidates(self) -> Generator[Choice, None, None]:
+    def candidates(self, passed_over: Collection[str] = ()) -> Generator[Choice, None, None]:
         """Each waiting choice once; the one that came last may have been removed meanwhile. Close it when done.
+
+        passed_over: tenants whose choices are left out; may grow meanwhile.
 
         A tenant whose choice was looked at moves back by that choice's prompt, whether it could start or not: one
         tenant's choices that wait for memory do not keep another's from being looked at.
         """
-        yield from self._preempted[:]
+        for choice in self._preempted[:]:
+            if choice.request.scope.tenant not in passed_over:
+                yield choice
         looked_at: list[str] = []
         near: list[tuple[float, str, int]] = []
         try:
@@ -66,12 +70,13 @@ class WaitingQueue:
                 while self._turns and (not near or self._turns[0][0] <= near[0][0]):
                     _, tenant = heapq.heappop(self._turns)
                     looked_at.append(tenant)
-                    heapq.heappush(near, (self._shares.served(tenant), tenant, 0))
+                    if tenant in self._tenants:
+                        heapq.heappush(near, (self._shares.served(tenant), tenant, 0))
                 if not near:
                     return
                 counter, tenant, place = heapq.heappop(near)
                 waiting = self._tenants.get(tenant, [])
-                if place < len(waiting):
+                if place < len(waiting) and tenant not in passed_over:
                     choice = waiting[place]
                     yield choice
                     stays = place < len(waiting) and waiting[place] is choice

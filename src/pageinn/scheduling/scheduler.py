@@ -40,7 +40,7 @@ from pageinn.scheduling.queue import WaitingQueue
 from pageinn.scheduling.refusal import refusal
 from pageinn.scheduling.rows import chunk, decodes, fast, remaining
 from pageinn.scheduling.shares import GENERATED, Shares
-from pageinn.scheduling.starting import Follow, start
+from pageinn.scheduling.starting import Follow, Wait, start
 from pageinn.scheduling.thrash import Thrash
 from pageinn.scheduling.victim import cheapest, price, put_out
 from pageinn.scheduling.watermark import Watermark
@@ -140,11 +140,20 @@ class Scheduler:
         top_up(grants, needed, budget - sum(start.tokens for start in starts))
         work += [chunk(choice, count) for choice, count in zip(prefills, grants, strict=True) if count]
         work += [chunk(choice, count) for choice, count in starts]
-        usage = self.memory.usage()
-        self.thrash.look(now, usage.in_use / usage.total, self.num_waiting, self.counters.preemptions)
+        self._look_for_thrash()
         vacated, edits = self._vacated, self._edits
         self._vacated, self._edits = [], []
         return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended, preempted)
+
+    def rest(self, now: float) -> None:
+        """Let time pass while there is nothing to plan."""
+        self.memory.expire(now)
+        self._now = now
+        self._look_for_thrash()
+
+    def _look_for_thrash(self) -> None:
+        usage = self.memory.usage()
+        self.thrash.look(self._now, usage.in_use / usage.total, self.num_waiting, self.counters.preemptions)
 
     def commit(self, plan: Plan, sampled: Mapping[int, int], failed_moves: Collection[int] = ()) -> list[Outcome]:
         """Take in what a step computed. sampled: the token of each seat whose work asked for one.
@@ -180,8 +189,9 @@ class Scheduler:
                     raise ValueError(reason)
                 self._arrive(request, ended)
             case Abort(request_id):
+                ended[:] = [outcome for outcome in ended if outcome.request_id != request_id]
                 for choice in self._by_request.get(request_id, [])[:]:
-                    self._end(choice)
+                    self._end(choice, cut=True)
             case Stop(request_id, index):
                 for choice in self._by_request.get(request_id, [])[:]:
                     if choice.index == index:
@@ -261,36 +271,33 @@ class Scheduler:
         seated: list[Seated] = []
         starts: list[_Start] = []
         blocked: list[Choice] = []
-        with closing(self._queue.candidates()) as candidates:
+        at_maximum: set[str] = set()
+        with closing(self._queue.candidates(at_maximum)) as candidates:
             for choice in candidates:
                 if budget <= 0 or not self._free_seats or len(blocked) >= _LOOKAHEAD:
                     break
                 if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
                     break
                 most = budget if under_way >= MAX_UNDER_WAY else None
-                started = self._start(choice, most)
-                if started is None:
-                    if not choice.held:
-                        blocked.append(choice)
+                got = start(self.memory, self._admission, choice, most)
+                if isinstance(got, Follow):
+                    self._hold(choice, self._by_sequence[got.leader], got.until)
+                    continue
+                if got is Wait.SHARE:
+                    # Nobody else's blocks would help it, so nobody else waits behind it.
+                    at_maximum.add(choice.request.scope.tenant)
+                    continue
+                if got is Wait.TURN:
+                    blocked.append(choice)
                     continue
                 for waiting in blocked:
                     waiting.overtaken += 1
-                seated.append(started)
+                seated.append(self._seat(choice, got))
                 needed = remaining(choice)
                 starts.append(_Start(choice, min(needed, budget)))
                 under_way += needed > budget
                 budget -= min(needed, budget)
         return seated, starts
-
-    def _start(self, choice: Choice, most: int | None) -> Seated | None:
-        """Give a choice memory and a seat; None if it has to wait."""
-        got = start(self.memory, self._admission, choice, most)
-        if got is None:
-            return None
-        if isinstance(got, Follow):
-            self._hold(choice, self._by_sequence[got.leader], got.until)
-            return None
-        return self._seat(choice, got)
 
     def _seat(self, choice: Choice, sequence: Sequence) -> Seated:
         self._queue.remove(choice)
@@ -372,7 +379,7 @@ class Scheduler:
     # --- leaving ---
 
     def _end(self, choice: Choice, cut: bool = False) -> None:
-        """Forget a choice, whatever its state. cut: its limit ended it."""
+        """Forget a choice, whatever its state. cut: not the model ended it, so that its answer would have gone on."""
         self._admission.ended(choice, cut)
         if choice.sequence is not None:
             self._watermark.ended(self.memory.exclusive(choice.sequence))

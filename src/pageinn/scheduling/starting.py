@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager, Sequence
@@ -18,8 +19,15 @@ class Follow(NamedTuple):
     until: int
 
 
-def start(memory: MemoryManager, admission: Admission, choice: Choice, most: int | None) -> Sequence | Follow | None:
-    """The choice's sequence, or whom it follows; None if it waits for memory, or has more than `most` to compute."""
+class Wait(Enum):
+    """What the choice waits for: TURN, for memory or a lighter step; SHARE, for its own tenant to use less."""
+
+    TURN = auto()
+    SHARE = auto()
+
+
+def start(memory: MemoryManager, admission: Admission, choice: Choice, most: int | None) -> Sequence | Follow | Wait:
+    """The choice's sequence, or whom it follows, or what it waits for. most: the tokens that it may have to compute."""
     parent = _parent(choice)
     if parent and memory.can_fork(parent):
         return _fork(memory, admission, choice, parent)
@@ -31,29 +39,31 @@ def start(memory: MemoryManager, admission: Admission, choice: Choice, most: int
     if leader is not None:
         return Follow(leader, memory.shared_with(leader, known))
     if memory.in_flight(match, scope, known):
-        return None
+        return Wait.TURN
     return _admit(memory, admission, choice, match, most)
 
 
 def _admit(
     memory: MemoryManager, admission: Admission, choice: Choice, match: Match, most: int | None
-) -> Sequence | None:
+) -> Sequence | Wait:
     scope, tokens = choice.request.scope, len(choice.known) // TOKEN_BYTES
     if most is not None and tokens - memory.matched_tokens(match) > most:
-        return None
+        return Wait.TURN
+    if not memory.within_maximum(scope, match, tokens):
+        return Wait.SHARE
     if not memory.can_admit(scope, match, tokens, admission.reserve(choice, tokens)):
-        return None
+        return Wait.TURN
     if not admission.likely_fits(choice, tokens, memory.exclusive_if(match, tokens)):
-        return None
+        return Wait.TURN
     unshared = not choice.request.store
     return memory.admit(scope, choice.known, match, resumed=choice.started, unshared=unshared)
 
 
-def _fork(memory: MemoryManager, admission: Admission, choice: Choice, parent: Sequence) -> Sequence | None:
+def _fork(memory: MemoryManager, admission: Admission, choice: Choice, parent: Sequence) -> Sequence | Wait:
     copied = int(parent.stored % memory.block_size > 0)
     if memory.available < copied + admission.reserve(choice, parent.stored):
-        return None
-    return memory.fork(parent) if admission.likely_fits(choice, parent.stored, copied) else None
+        return Wait.TURN
+    return memory.fork(parent) if admission.likely_fits(choice, parent.stored, copied) else Wait.TURN
 
 
 def _parent(choice: Choice) -> Sequence | None:
