@@ -13,8 +13,9 @@ from collections import deque
 from pathlib import Path
 
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import DEFAULT
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import pack
 from traces import Prompt, claude_code, miniswe, mooncake, with_unshared
 

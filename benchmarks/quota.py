@@ -14,8 +14,9 @@ from collections import deque
 from pathlib import Path
 
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import Scope
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.shares import Share
 from pageinn.memory.tokens import pack
 from traces import Prompt, claude_code

@@ -25,7 +25,7 @@ from pageinn.engine.messages import GenerationRequest, SamplingParams
 from pageinn.engine.stats import Stats
 from pageinn.kernels.backend import F32, PackedLinear
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.memory.manager import PrefixCache
+from pageinn.memory.questions import PrefixCache
 from pageinn.model.checkpoint import Checkpoint
 from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint

@@ -15,7 +15,7 @@ from tiny import write_tiny_llama
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import Delta, FinishReason, GenerationRequest, SamplingParams
-from pageinn.memory.manager import PrefixCache
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT
 from pageinn.memory.tokens import pack
 from pageinn.scheduling.config import SchedulerConfig

@@ -14,8 +14,8 @@ from test_bit_identity import VOCAB, requests_of
 from pageinn.engine.config import EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.memory.manager import PrefixCache
 from pageinn.memory.moves import MoveKind
+from pageinn.memory.questions import PrefixCache
 from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption
 from pageinn.store.host_store import HostStore
 from pageinn.store.kv_store import KVStore, StoreTooLargeError, bytes_per_block

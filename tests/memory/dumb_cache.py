@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.matching import Place
 from pageinn.memory.node import Node
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import PUBLIC, Scope
 from pageinn.memory.tokens import pack, unpack
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, PrefixCache, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.pool import BlockPool, NoSpaceError
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import pack
 
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from test_blocks import reach, store
 
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.scopes import DEFAULT
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import pack
 
 BOTH = list(EvictionPolicy)

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from test_blocks import generate, reach, start, store
 
-from pageinn.memory.manager import LeaderKey, MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import Move, MoveKind
 from pageinn.memory.node import ChildKey
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
+from pageinn.memory.sequence import LeaderKey
 from pageinn.memory.tokens import common_blocks, common_tokens, pack, unpack
 
 A, B = Scope("a"), Scope("b")

@@ -6,8 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from pageinn.memory.manager import MemoryManager, PrefixCache, Sequence
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import pack
 from pageinn.memory.waste import Occupancy
 

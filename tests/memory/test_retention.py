@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from test_blocks import generate, reach, start, store
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.shares import Share
 from pageinn.memory.tokens import pack

@@ -10,9 +10,10 @@ from test_blocks import reach, start, store
 
 from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.host import Parked
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.shares import OTHER_LABEL, PUBLIC_LABEL, Share, SharesError
 from pageinn.memory.tokens import pack
 

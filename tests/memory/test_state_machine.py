@@ -23,11 +23,13 @@ from hypothesis.stateful import (
 
 from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.host import Parked
-from pageinn.memory.manager import LeaderKey, MemoryManager, PrefixCache, Sequence, TableEdit
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import MoveKind
 from pageinn.memory.node import ChildKey
 from pageinn.memory.pool import NoSpaceError
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
+from pageinn.memory.sequence import LeaderKey, Sequence, TableEdit
 from pageinn.memory.tokens import pack, unpack
 
 #: What a slot holds: who wrote it, and the tokens up to its own.

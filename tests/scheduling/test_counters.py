@@ -7,7 +7,8 @@ import random
 import pytest
 from simulated_engine import SimulatedEngine, never_stop, request
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.scheduling.config import AdmissionMode, SchedulerConfig
 from pageinn.scheduling.plan import Abort

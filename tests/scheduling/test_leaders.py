@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from simulated_engine import SimulatedEngine, request
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.scheduling.config import AdmissionMode, SchedulerConfig
 from pageinn.scheduling.plan import Abort

@@ -8,7 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from simulated_engine import EOS, Key, SimulatedEngine, request
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from simulated_engine import SimulatedEngine, request
 from test_properties import Traffic, configs, drive, some_token, traffic
 
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import MoveKind
+from pageinn.memory.questions import PrefixCache
 from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig
 from pageinn.scheduling.plan import Abort, Ending
 

@@ -18,7 +18,7 @@ from pageinn.catalogue.memory import token_bytes
 from pageinn.catalogue.models import find_model
 from pageinn.cli.sizes import show_size
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import PrefixCache
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.config import ModelError
 from pageinn.scheduling.config import AdmissionMode, ConfigError, SchedulerConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import PrefixCache
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.retention import DEFAULT_MOST_RETAINED
 from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption, SchedulerConfig
 

@@ -23,7 +23,8 @@ from pageinn.engine.messages import (
 )
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint

@@ -9,7 +9,8 @@ import numpy as np
 
 from pageinn.engine.disk_index import DiskIndex
 from pageinn.engine.disk_worker import DiskWorker
-from pageinn.memory.manager import Located, MemoryManager
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import Located
 from pageinn.memory.scopes import PUBLIC, Scope
 from pageinn.store.disk import Address, Entry
 from pageinn.store.kv_store import Bytes, KVStore

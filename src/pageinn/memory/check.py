@@ -11,8 +11,9 @@ from pageinn.memory.scopes import PUBLIC
 from pageinn.memory.tokens import TOKEN_BYTES
 
 if TYPE_CHECKING:
-    from pageinn.memory.manager import MemoryManager, Sequence
+    from pageinn.memory.manager import MemoryManager
     from pageinn.memory.node import Node
+    from pageinn.memory.sequence import Sequence
 
 
 def check(manager: MemoryManager, sequences: Iterable[Sequence]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pageinn.memory.manager import Sequence
+    from pageinn.memory.sequence import Sequence
 
 
 class Occupancy(NamedTuple):

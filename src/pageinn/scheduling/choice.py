@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from pageinn.memory.host import Parked
-from pageinn.memory.manager import Sequence
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.plan import Request
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from pageinn.memory.manager import TableEdit
 from pageinn.memory.moves import Move
 from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import Scope
+from pageinn.memory.sequence import TableEdit
 from pageinn.scheduling.config import Preemption
 from pageinn.scheduling.cost import Measured
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.admission import Admission
 from pageinn.scheduling.backlog import Backlog

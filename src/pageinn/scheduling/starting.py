@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.matching import Match
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.admission import Admission
 from pageinn.scheduling.choice import Choice

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pageinn.memory.manager import MemoryManager, Sequence
+from pageinn.memory.manager import MemoryManager
 from pageinn.memory.matching import Match
 from pageinn.memory.scopes import Scope
+from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 
 

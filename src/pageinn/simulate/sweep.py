@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pageinn.catalogue.compute import Roofline
 from pageinn.memory.eviction import EvictionPolicy
-from pageinn.memory.manager import MemoryManager, PrefixCache
+from pageinn.memory.manager import MemoryManager
+from pageinn.memory.questions import PrefixCache
 from pageinn.scheduling.config import SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.granularity import WholeBlocks

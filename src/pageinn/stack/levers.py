@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pageinn.memory.manager import PrefixCache
+from pageinn.memory.questions import PrefixCache
 
 
 class Lever(NamedTuple):
