@@ -40,7 +40,7 @@ def with_client(model: Path, work: Callable[[httpx.AsyncClient], Awaitable[None]
 
 async def in_use(client: httpx.AsyncClient) -> int:
     text = (await client.get("/metrics")).text
-    (line,) = [line for line in text.splitlines() if "kv_blocks{" in line and 'state="in_use"' in line]
+    (line,) = [line for line in text.splitlines() if "pageinn:kv_blocks{" in line and 'state="in_use"' in line]
     return int(float(line.split()[-1]))
 
 
