@@ -71,6 +71,18 @@ def test_a_cancelled_request_frees_everything_at_the_next_step(tiny_path: Path) 
     assert stats.finished == {"abort": 6}
 
 
+def test_a_request_cancelled_beside_its_refusal_ends_nothing(tiny_path: Path) -> None:
+    """A full queue turns it away in the step that hears of its cancellation: nobody is there to be told."""
+    engine = engine_of(tiny_path, 60, max_num_seqs=1, max_queued_requests=1)
+    rng = random.Random(9)
+    for name in ("runs", "waits"):
+        engine.core.submit(request(name, tokens(rng, 20), replace(GREEDY, max_tokens=50)))
+        engine.core.step()
+    engine.core.submit(request("late", tokens(rng, 20)))
+    engine.core.cancel("late")
+    assert all(delta.request_id == "runs" for delta in engine.core.step())
+
+
 def test_a_forks_copy_leaves_the_donors_block_untouched(tiny_path: Path) -> None:
     """Field cases A4 and A5: four continuations of a prompt that ends mid-block share all but a copy of that block."""
     engine = engine_of(tiny_path, 60)
