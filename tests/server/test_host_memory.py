@@ -33,6 +33,9 @@ def test_what_was_evicted_is_loaded_again(start_server, qwen_path: Path) -> None
     [
         (("--swap-space", "much"), 2, "'much' is not a number of GiB; write for example 4"),
         (("--host-memory-bytes", "4MiB", "--prefix-cache", "off"), 1, "needs --prefix-cache keep or live"),
+        (("--preemption-mode", "swap"), 1, "--preemption-mode swap needs --host-memory-bytes"),
+        (("--disk-cache-bytes", "1GiB"), 1, "--disk-cache-bytes needs --disk-cache"),
+        (("--disk-cache", ""), 2, "the path is empty; write . for the working directory"),
         (("--host-memory-bytes", "1KiB"), 1, "--host-memory-bytes 1024 is less than one block of 4096 bytes"),
     ],
 )

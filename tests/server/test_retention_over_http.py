@@ -263,6 +263,7 @@ def test_pins_are_capped_and_never_stop_a_request(clean) -> None:
         ({"prompt": [5] * 20, "tenant": "eve"}, "there is no tenant 'eve'"),
         ({"prompt": [5] * 20, "cache_salt": "s"}, "what is public has no salt"),
         ({"prompt": [5] * 20, "tenant": ""}, "tenant must be a string"),
+        ({"prompt": [5] * 20, "tenant": "dave"}, "tenant 'dave' has share = false"),
         ({"prompt": [5] * 15}, "whole blocks are pinned"),
         ({"prompt": [5] * 20, "n": 2}, "'n' is not supported"),
     ],
@@ -282,6 +283,8 @@ def test_warm_fills_the_cache_from_a_file(clean, tmp_path: Path) -> None:
         "not json",
         json.dumps({"prompt": warmed, "tenant": "nobody", "pin": True}),
         "",
+        r'{"prompt": "half of a pair: \ud800", "pin": true}',
+        '{"prompt": NaN}',
     ]
     path = tmp_path / "prefixes.jsonl"
     path.write_text("\n".join(lines))
@@ -292,7 +295,9 @@ def test_warm_fills_the_cache_from_a_file(clean, tmp_path: Path) -> None:
     assert "line 3" in result.stderr
     assert "line 4" in result.stderr
     assert "there is no tenant 'nobody'" in result.stderr
-    assert result.stdout.splitlines()[-1] == "2 prefixes, 128 tokens: 1 published, 1 pinned, 2 lines failed"
+    assert "line 6: 400: the body holds half of a surrogate pair" in result.stderr
+    assert "line 7: 400: the body is not valid JSON: NaN" in result.stderr
+    assert result.stdout.splitlines()[-1] == "2 prefixes, 128 tokens: 1 published, 1 pinned, 4 lines failed"
     assert usage(clean, ALICE, public)["cached_tokens"] == 63
     flood(clean)
     assert usage(clean, BOB, kept)["cached_tokens"] == 63

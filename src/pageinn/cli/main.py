@@ -276,7 +276,7 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--disk-cache",
-        type=Path,
+        type=_folder,
         metavar="PATH",
         help="a folder that keeps blocks on disk, so that a restart finds them (default: none)",
     )
@@ -336,6 +336,13 @@ def _share(text: str) -> float:
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
     return share
+
+
+def _folder(text: str) -> Path:
+    """A path. Raises ArgumentTypeError for an empty one (an unset variable), which would be the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; write . for the working directory")
+    return Path(text)
 
 
 def _port(text: str) -> int:

@@ -92,8 +92,10 @@ def _row(number: int, line: str) -> _Row:
 
 async def _send(client: httpx.AsyncClient, row: _Row) -> int:
     """Have the server compute a prefix; how many tokens it has. Raises _RowError, UnavailableError."""
+    # In ASCII: httpx's own encoder raises for half a surrogate pair and for NaN, which the server refuses by name.
+    content, headers = json.dumps(row.body), {"content-type": "application/json"}
     try:
-        got = await client.post("/cache/pins" if row.pin else "/cache/public", json=row.body)
+        got = await client.post("/cache/pins" if row.pin else "/cache/public", content=content, headers=headers)
     except httpx.TransportError as error:
         raise UnavailableError(f"cannot reach {client.base_url}: {str(error) or type(error).__name__}") from error
     if got.status_code != httpx.codes.OK:

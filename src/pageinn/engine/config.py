@@ -61,6 +61,10 @@ class EngineConfig:
             raise ConfigError("--host-memory-bytes needs --prefix-cache keep or live")
         if self.disk_cache is not None and self.prefix_cache != PrefixCache.KEEP:
             raise ConfigError("--disk-cache needs --prefix-cache keep")
+        if self.disk_cache is None and self.disk_cache_bytes != DEFAULT_DISK_BYTES:
+            raise ConfigError("--disk-cache-bytes needs --disk-cache: there is no folder that it could bound")
+        if self.preempt_by == Preemption.SWAP and not self.host_memory_bytes and self.disk_cache is None:
+            raise ConfigError("--preemption-mode swap needs --host-memory-bytes: there is nowhere to swap to")
 
     @property
     def store_dtype(self) -> str:

@@ -76,6 +76,9 @@ def _scope(own: dict[str, Any], keyring: Keyring | None) -> Scope:
     known = tenant == DEFAULT.tenant if keyring is None else tenant in keyring.rules
     if not known:
         raise ApiError(400, f"there is no tenant {short(tenant)}", param="tenant", code="invalid_value")
+    if keyring is not None and not keyring.reuses(tenant):
+        message = f"tenant {short(tenant)} has share = false: it would never read what is pinned for it"
+        raise ApiError(400, message, param="tenant", code="invalid_value")
     return Scope(tenant, own.get("cache_salt"))
 
 

@@ -83,6 +83,10 @@ class Keyring:
         """Each tenant's share of the cache and weight."""
         return self._contents.rules
 
+    def reuses(self, tenant: str) -> bool:
+        """Whether prompts of this tenant may be reused; one without keys has none."""
+        return any(key.tenant.share for key in self._contents.keys if key.tenant.name == tenant)
+
     def shares(self, path: str) -> bool:
         """Whether what is asked on a route may be reused."""
         return path not in self._contents.unshared_routes
