@@ -96,3 +96,14 @@ def test_quantiles_are_of_nearest_rank() -> None:
     ordered = [float(value) for value in range(1, 101)]
     assert [nearest(ordered, share) for share in (0.5, 0.95, 0.99)] == [50.0, 95.0, 99.0]
     assert nearest([7.0], 0.5) == 7.0
+
+
+def test_the_page_says_what_the_tables_say(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is fetched, each setting has its bar, and names are escaped."""
+    page = tmp_path / "report.html"
+    run(capsys, trace, "--html", page, "--kv-cache-memory-bytes", "1GiB,20GiB", "--engine", "pageinn,openai")
+    html = page.read_text()
+    assert "58.3 %" in html  # (1,536 + 2,047) of 6,144
+    assert html.count("<rect") == 3 + 2 + 2
+    assert "http" not in html
+    assert "<script" not in html

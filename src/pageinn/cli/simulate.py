@@ -23,6 +23,7 @@ from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.model.config import ModelError
 from pageinn.scheduling.config import AdmissionMode, ConfigError, SchedulerConfig
 from pageinn.simulate.jobs import Job, TokenRangeError
+from pageinn.simulate.page import page
 from pageinn.simulate.report import Row, as_json, as_text
 from pageinn.simulate.routing import Routing
 from pageinn.simulate.rules import Breakpoints, Rule, Slots, Steps, reuse
@@ -59,6 +60,12 @@ def simulate_command(args: Namespace) -> int:
         print(json.dumps(as_json(rows, about), indent=2))
     else:
         print(as_text(rows, about, goal))
+    if args.html is not None:
+        try:
+            args.html.write_text(page(rows, about, goal), encoding="utf-8")
+        except OSError as error:
+            print(f"pageinn: {args.html}: {error.strerror}", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pageinn.cli.numbers import above_zero, one_of, positive, several, share
@@ -37,6 +38,7 @@ def add_simulate(commands: Commands) -> None:
     output.add_argument("--tpot", type=above_zero, default=0.25, metavar="S", help="goal for each one after it (0.25)")
     output.add_argument("--processes", type=positive, metavar="N", help="settings tried at once (default: all cores)")
     output.add_argument("--json", action="store_true", help="the figures for programs")
+    output.add_argument("--html", type=Path, metavar="FILE", help="also write them as a page with plots")
 
 
 def _add_traffic(simulate: argparse.ArgumentParser) -> None:

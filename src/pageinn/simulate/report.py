@@ -10,6 +10,8 @@ from pageinn.simulate.sweep import Figures, Quantiles
 
 #: Longer names of rows are numbered.
 _NAME_WIDTH = 16
+CACHE_HEADINGS = ["hits", "active", "kept", "preempted", "moved", "tok/s", "goodput"]
+LATENCY_HEADINGS = ["first p50", "p95", "p99", "between p50", "p95", "p99"]
 
 
 class Row(NamedTuple):
@@ -22,7 +24,7 @@ class Row(NamedTuple):
 
 def as_text(rows: Sequence[Row], about: Sequence[str], goal: str) -> str:
     """What was simulated, what was assumed, and the figures in tables."""
-    varied, fixed = _varied(rows)
+    varied, fixed = varied_and_fixed(rows)
     lines = [*about, *([f"settings: {', '.join(f'{name} {value}' for name, value in fixed.items())}"] if fixed else [])]
     names = _names(rows, varied)
     if names.legend:
@@ -69,7 +71,7 @@ def _named(quantiles: Quantiles | None) -> dict[str, float] | None:
     return None if quantiles is None else quantiles._asdict()
 
 
-def _varied(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
+def varied_and_fixed(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
     """Settings that differ between rows, and those that do not."""
     names = list(dict.fromkeys(name for row in rows for name in row.labels))
     values = {name: {row.labels[name] for row in rows if name in row.labels} for name in names}
@@ -112,12 +114,15 @@ def _table(names: _Names, headings: Sequence[str], cells: Sequence[list[str] | N
 
 
 def _cache_table(rows: Sequence[Row], names: _Names, goal: str) -> list[str]:
-    headings = ["hits", "active", "kept", "preempted", "moved", "tok/s", "goodput"]
-    cells = [None if row.figures is None else _cache_cells(row.figures) for row in rows]
-    return [f"prompt tokens reused, shares of the pool, throughput (goodput: {goal})", *_table(names, headings, cells)]
+    cells = [None if row.figures is None else cache_cells(row.figures) for row in rows]
+    return [
+        f"prompt tokens reused, shares of the pool, throughput (goodput: {goal})",
+        *_table(names, CACHE_HEADINGS, cells),
+    ]
 
 
-def _cache_cells(figures: Figures) -> list[str]:
+def cache_cells(figures: Figures) -> list[str]:
+    """A row of shares and throughput."""
     return [
         _percent(figures.hit_rate),
         _percent(figures.active),
@@ -130,11 +135,13 @@ def _cache_cells(figures: Figures) -> list[str]:
 
 
 def _latency_table(rows: Sequence[Row], names: _Names) -> list[str]:
-    headings = ["first p50", "p95", "p99", "between p50", "p95", "p99"]
-    cells = [
-        None if row.figures is None else [*_seconds(row.figures.first), *_seconds(row.figures.between)] for row in rows
-    ]
-    return ["seconds to the first token, and between two tokens", *_table(names, headings, cells)]
+    cells = [None if row.figures is None else latency_cells(row.figures) for row in rows]
+    return ["seconds to the first token, and between two tokens", *_table(names, LATENCY_HEADINGS, cells)]
+
+
+def latency_cells(figures: Figures) -> list[str]:
+    """A row of times."""
+    return [*_seconds(figures.first), *_seconds(figures.between)]
 
 
 def _reuse_table(rows: Sequence[Row], names: _Names) -> list[str]:
