@@ -67,7 +67,7 @@ def start(tiny_path: Path, path: Path) -> Iterator[Start]:
 
 def plain(engine: Engine) -> EngineConfig:
     """The same without a disk."""
-    return replace(engine.config, disk_cache=None)
+    return replace(engine.config, disk_cache=None, disk_cache_bytes=EngineConfig.disk_cache_bytes)
 
 
 def disk(engine: Engine) -> DiskStats:

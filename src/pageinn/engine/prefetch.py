@@ -16,6 +16,13 @@ from pageinn.store.kv_store import Bytes
 _LATE_SECONDS, _LATE_FACTOR = 2.0, 4.0
 
 
+class _Waiter(NamedTuple):
+    """A request that waits. start: the first block that it lacked when it began to."""
+
+    request: Request
+    start: int
+
+
 class _Loading:
     """A load, what it is of, who waits for it, and until when (seconds)."""
 
@@ -25,7 +32,7 @@ class _Loading:
         self.slots = slots
         self.packed = packed
         self.deadline = deadline
-        self.waiting: list[Request] = []
+        self.waiting: list[_Waiter] = []
 
 
 class PrefetchCounts(NamedTuple):
@@ -79,7 +86,7 @@ class Prefetch:
     def forget(self, request_id: str) -> None:
         """A request has gone; what only it waited for is given up."""
         for loading in self._loadings[:]:
-            loading.waiting = [request for request in loading.waiting if request.request_id != request_id]
+            loading.waiting = [waiter for waiter in loading.waiting if waiter.request.request_id != request_id]
             if not loading.waiting:
                 self._finish(loading)
 
@@ -94,15 +101,17 @@ class Prefetch:
                 continue
             self._count(late=0 if returned else 1)
             self._finish(loading)
-            for request in loading.waiting:
-                # There may be more of a prompt on disk than of the one whose load it waited for.
-                if not (returned and self._wait(request, *self._runs(request))):
+            for request, lacked in loading.waiting:
+                start, runs = self._runs(request)
+                # There may be more of a prompt on disk than of the one whose load it waited for. But a load that has
+                # brought it no further (it found no place, or lost it again) is not tried once more.
+                if not (returned and start > lacked and self._wait(request, start, runs)):
                     ready.append(request)
         return ready
 
     def clear(self) -> list[Request]:
         """Give up all loads; the requests that waited for them."""
-        waiting = [request for loading in self._loadings for request in loading.waiting]
+        waiting = [waiter.request for loading in self._loadings for waiter in loading.waiting]
         for loading in self._loadings[:]:
             loading.load.end()
             loading.load.done = 0
@@ -126,7 +135,7 @@ class Prefetch:
             return False
         loading = self._by_key.get(runs[0].addresses[0].key) or self._begin(request, start, runs)
         if loading is not None:
-            loading.waiting.append(request)
+            loading.waiting.append(_Waiter(request, start))
         return loading is not None
 
     def _begin(self, request: Request, start: int, runs: list[Run]) -> _Loading | None:
