@@ -34,7 +34,11 @@ def stack_command(args: Namespace) -> int:
     rows = rows_of(measured, bench, model)
     print(json.dumps(as_json(rows, bench), indent=2) if args.json else as_text(rows, bench, model))
     if args.plot is not None:
-        draw(rows, args.plot)
+        try:
+            draw(rows, args.plot)
+        except (PlanError, OSError) as error:
+            print(f"pageinn: {error}", file=sys.stderr)
+            return 1
     return 0 if complete else 130
 
 

@@ -12,6 +12,7 @@ from pageinn.catalogue.memory import multi_head, token_bytes
 from pageinn.catalogue.shape import GroupedQuery
 from pageinn.catalogue.shape import Shape as ModelShape
 from pageinn.plan.capacity import rows as planned_rows
+from pageinn.plan.figures import PlanError
 from pageinn.plan.inputs import Inputs
 from pageinn.plan.lengths import of_sample
 from pageinn.stack.levers import LEVERS, Lever
@@ -181,8 +182,11 @@ def as_json(rows: Sequence[Row], bench: Bench) -> dict[str, Any]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Residents, measured and planned, and tokens a second, as bars. Needs matplotlib."""
-    from matplotlib.figure import Figure
+    """Residents, measured and planned, and tokens a second, as bars. Raises PlanError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PlanError("--plot needs matplotlib: pip install 'pageinn[plot]'") from error
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
