@@ -15,9 +15,11 @@ from hypothesis import given
 
 from pageinn.memory.manager import MemoryManager
 from pageinn.scheduling.config import SchedulerConfig
+from pageinn.scheduling.measuring import Copied
 from pageinn.scheduling.plan import Plan
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.simulate.jobs import BlockTokens, Job, job
+from pageinn.simulate.machine import Took
 from pageinn.simulate.run import Step, simulate
 from pageinn.watch.alarms import alarms
 from pageinn.watch.sample import Sample
@@ -181,8 +183,8 @@ def test_windows_touch_and_are_long_enough(steps: list[tuple[float, float]]) -> 
 class Cheap:
     """A step of some seconds whatever it does, so that ten hours are few steps."""
 
-    def seconds(self, plan: Plan) -> float:
-        return 0.05 + 1e-5 * sum(len(work.tokens) // 4 for work in plan.work)
+    def took(self, plan: Plan) -> Took:
+        return Took(0.05 + 1e-5 * sum(len(work.tokens) // 4 for work in plan.work), Copied())
 
 
 def calm(hours: float, per_second: float, seed: int) -> Iterator[Job]:
