@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -145,8 +145,8 @@ async def ask(client: httpx.AsyncClient, rng: random.Random, max_tokens: int) ->
             if response.status_code not in (429, 503):
                 raise SystemExit(f"the server answered {response.status_code}: {said.decode()}")
             return Answer(response.status_code, 0.0, None, 0)
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
+        async for line in lines_of(response):
+            if not line.startswith(b"data: {"):
                 continue
             event = json.loads(line[6:])
             if "error" in event:
@@ -157,6 +157,15 @@ async def ask(client: httpx.AsyncClient, rng: random.Random, max_tokens: int) ->
                 last = time.perf_counter()
                 first = first or last
     return Answer(200, first - began, (last - first) / (tokens - 1) if tokens > 1 else None, tokens)
+
+
+async def lines_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Lines that end with a newline and with nothing else: httpx's own end at each separator that Unicode knows."""
+    rest = b""
+    async for piece in response.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
 
 
 def client_of(url: str) -> httpx.AsyncClient:
