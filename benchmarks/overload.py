@@ -182,8 +182,8 @@ async def closed_loop(url: str, seconds: float, max_tokens: int) -> float:
         async def one() -> None:
             nonlocal done
             while time.perf_counter() < end:
-                await ask(client, rng, max_tokens)
-                done += time.perf_counter() < end
+                answer = await ask(client, rng, max_tokens)
+                done += answer.status == 200 and time.perf_counter() < end
 
         await asyncio.gather(*(one() for _ in range(CLIENTS)))
     return done / seconds
