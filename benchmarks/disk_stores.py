@@ -215,7 +215,7 @@ def use_damaged(name: str, path: Path, kept: int, size: int) -> None:
                 code = 4
         store.keys()
         store.write([(key_of(kept + 1), b"x" * size)], [])
-    except Exception:
+    except Exception:  # whatever a store raises over a damaged file is the answer that is counted
         code = 3
     os._exit(code)
 

@@ -169,27 +169,18 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
         gauge = GaugeMetricFamily(f"pageinn:{name}", help_text, labels=["model_name"])
         gauge.add_metric([model], value)
         yield gauge
-    blocks = GaugeMetricFamily(
-        "pageinn:kv_blocks",
+    yield _by_state(
+        "kv_blocks",
         "Blocks by state: free, kept for reuse after their request finished, in use. They sum to all blocks.",
-        labels=["model_name", "state"],
+        model,
+        {"free": stats.blocks_free, "kept": stats.blocks_kept, "in_use": stats.blocks_in_use},
     )
-    states = {"free": stats.blocks_free, "kept": stats.blocks_kept, "in_use": stats.blocks_in_use}
-    for state, count in states.items():
-        blocks.add_metric([model, state], count)
-    yield blocks
-    host = GaugeMetricFamily(
-        "pageinn:kv_host_blocks",
+    yield _by_state(
+        "kv_host_blocks",
         "Blocks of host memory by state: free, kept for reuse, held for swapped requests. They sum to all of them.",
-        labels=["model_name", "state"],
+        model,
+        {"free": stats.host_blocks_free, "kept": stats.host_blocks_kept, "held": stats.host_blocks_held},
     )
-    for state, count in {
-        "free": stats.host_blocks_free,
-        "kept": stats.host_blocks_kept,
-        "held": stats.host_blocks_held,
-    }.items():
-        host.add_metric([model, state], count)
-    yield host
     tenants = GaugeMetricFamily(
         "pageinn:tenant_kv_blocks",
         "Blocks by tenant and state: kept for reuse, in use.",
@@ -199,18 +190,12 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
         tenants.add_metric([model, tenant, "in_use"], figures.blocks.active)
         tenants.add_metric([model, tenant, "kept"], figures.blocks.kept)
     yield tenants
-    slots = GaugeMetricFamily(
-        "pageinn:kv_slots",
+    yield _by_state(
+        "kv_slots",
         "Token slots of the blocks in use: stored, reserved for tokens still to be computed, lost in last blocks.",
-        labels=["model_name", "state"],
+        model,
+        {"stored": stats.slots_stored, "reserved": stats.slots_reserved, "lost": stats.slots_lost},
     )
-    for state, count in {
-        "stored": stats.slots_stored,
-        "reserved": stats.slots_reserved,
-        "lost": stats.slots_lost,
-    }.items():
-        slots.add_metric([model, state], count)
-    yield slots
     saved = GaugeMetricFamily(
         "pageinn:kv_slots_saved",
         "Token slots that running requests would need besides if each had its own copy of what they share.",
@@ -234,6 +219,14 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
         )
         rate.add_metric([model], stats.window_hits / stats.window_queries)
         yield rate
+
+
+def _by_state(name: str, help_text: str, model: str, states: dict[str, int]) -> Metric:
+    """A gauge with one value for each state."""
+    gauge = GaugeMetricFamily(f"pageinn:{name}", help_text, labels=["model_name", "state"])
+    for state, count in states.items():
+        gauge.add_metric([model, state], count)
+    return gauge
 
 
 def _latencies(stats: Stats, model: str) -> Iterator[Metric]:
