@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def unbroken(requests: Path, model: Path, tmp_path_factory: pytest.TempPathFacto
     assert result.returncode == 0, result.stderr
     summary = result.stderr.splitlines()[-1]
     assert summary.startswith(f"{ROWS} rows, 8 of them errors; ")
-    assert "0 of" not in summary
+    cached = re.search(r"; (\d+) of \d+ prompt tokens cached$", summary)
+    assert cached is not None and int(cached[1]) > 0, summary
     return output
 
 
