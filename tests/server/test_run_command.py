@@ -83,7 +83,8 @@ def unbroken(requests: Path, model: Path, tmp_path_factory: pytest.TempPathFacto
     summary = result.stderr.splitlines()[-1]
     assert summary.startswith(f"{ROWS} rows, 8 of them errors; ")
     cached = re.search(r"; (\d+) of \d+ prompt tokens cached$", summary)
-    assert cached is not None and int(cached[1]) > 0, summary
+    assert cached is not None, summary
+    assert int(cached[1]) > 0, summary
     return output
 
 

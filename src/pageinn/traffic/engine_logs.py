@@ -13,7 +13,11 @@ from pageinn.traffic.record import Length, Record, Reported, Text, Tokens
 from pageinn.traffic.report import BadRowError, Sample
 
 _VLLM_RATE = re.compile(r"[Pp]refix cache hit rate: (?:GPU: ([\d.]+)%, CPU: ([\d.]+)%|([\d.]+)%)")
-_VLLM_REQUEST = re.compile(r"Received request (\S+): prompt: ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None), params: ")
+_VLLM_REQUEST = re.compile(
+    r"(?:Received request|Request) (\S+?)(?: details)?: "
+    r"prompt: ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None), ?"
+    r"(?:(?:prefix_pos: \S+, ?)?(?:sampling[_ ])?params: |prompt_token_ids: )"
+)
 _VLLM_IDS = re.compile(r"prompt_token_ids: (\[[\d, ]*\])")
 _SGLANG = re.compile(r"Prefill batch\b.*?#new-token: (\d+), #cached-token: (\d+)")
 _SGLANG_RATE = re.compile(r"cache hit rate: ([\d.]+)%")
@@ -78,7 +82,7 @@ def _vllm_rates(found: re.Match[str], line: str, place: Place) -> Iterator[Sampl
 
 
 def _vllm_request(found: re.Match[str], line: str, place: Place) -> Record:
-    ids = _VLLM_IDS.search(line, found.end())
+    ids = _VLLM_IDS.search(line, found.end(2))
     prompt: Text | Tokens
     if ids:
         prompt = tokens_of(ast.literal_eval(ids[1]), "prompt_token_ids")

@@ -9,7 +9,7 @@ from pageinn.traffic.record import Prompt, Record, Reported
 from pageinn.traffic.usage import output_tokens, reported
 
 #: Under which names logs keep a request's body and its answer.
-BODIES = ("body", "request", "request_body")
+BODIES = ("body", "request", "request_body", "params")
 ANSWERS = ("response", "response_body", "answer")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from pageinn.traffic import anthropic_bodies, block_traces, observability, openai_bodies, plain_rows, spans
+from pageinn.traffic import answers, anthropic_bodies, block_traces, observability, openai_bodies, plain_rows, spans
 from pageinn.traffic.envelope import Place
 from pageinn.traffic.record import Record
 
@@ -39,6 +39,7 @@ ROW_FORMATS = [
     RowFormat("agent-trace", plain_rows.claims_agent, plain_rows.agent_records),
     RowFormat("token-ids", plain_rows.claims_ids, plain_rows.ids_records),
     RowFormat("prompts", plain_rows.claims_text, plain_rows.text_records),
+    RowFormat("answers", answers.claims, answers.records),
 ]
 BLOCK_TRACE = "block-trace"
 LENGTHS = "lengths"

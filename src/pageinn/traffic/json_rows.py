@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -13,6 +14,10 @@ from pageinn.traffic.report import BadRowError
 
 _CHUNK = 1 << 20
 _BLANK = " \t\r\n"
+#: What JSON may begin with; "[INST]" is text.
+_BEGINNING = re.compile(rb'"|\{\s*(["}]|$)|\[\s*([\[{"\d\]-]|true|false|null|$)')
+#: Under which names exports wrap their rows.
+_WRAPPERS = frozenset(("data", "rows", "items", "requests"))
 
 
 class Numbered(NamedTuple):
@@ -25,16 +30,16 @@ class Numbered(NamedTuple):
 def is_lines(head: bytes) -> bool | None:
     """Whether the first row ends with its line; None if the text is no JSON at all."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if not text.startswith((b"{", b"[", b'"')):
+    if not _BEGINNING.match(text):
         return None
     line, _, rest = text.partition(b"\n")
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Cut by the end of what is looked at, or a document that goes on, or a broken first row before good ones.
-        if not rest:
+        if not rest or _second_line_is_a_row(rest):
             return True
-        return _second_line_is_a_row(rest)
+        return None if text.startswith(b'"') else False
     return not (isinstance(value, list) and value and isinstance(value[0], dict))
 
 
@@ -43,9 +48,35 @@ def _second_line_is_a_row(rest: bytes) -> bool:
         if line.startswith((b"{", b"[")):
             try:
                 return isinstance(json.loads(line), dict | list)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
     return False
+
+
+def mostly_rows(head: bytes) -> bool:
+    """Whether at least half of the lines are objects, whatever the first one is: a log may be cut at its beginning."""
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    # The last line may be cut by the end of what is looked at.
+    objects = sum(map(_is_object, lines))
+    return bool(objects) and 2 * objects >= len(lines) - 1
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return line.lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def rows_inside(value: Any) -> list[Any] | None:
+    """The rows of an object that wraps them, as the answers of Langfuse's API do."""
+    if not isinstance(value, dict) or _WRAPPERS.isdisjoint(value):
+        return None
+    for name in sorted(_WRAPPERS.intersection(value)):
+        inner = value[name]
+        if isinstance(inner, list) and inner and all(isinstance(row, dict) for row in inner):
+            return inner
+    return None
 
 
 def from_lines(stream: BinaryIO) -> Iterator[Numbered]:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pageinn.traffic.envelope import Place
 from pageinn.traffic.fields import count_of, name_of, short, time_of
 from pageinn.traffic.record import Length, Record
 from pageinn.traffic.report import BadRowError
 
-#: Column names, lower case with blanks for anything but letters: time, prompt tokens, answer tokens.
-_TIMES = ("timestamp", "arrived at", "arrival time", "time")
-_PROMPTS = ("contexttokens", "request tokens", "num prefill tokens", "input tokens", "prompt tokens")
-_OUTPUTS = ("generatedtokens", "response tokens", "num decode tokens", "output tokens", "completion tokens")
+#: Column names, lower case with blanks for anything but letters: time, prompt tokens, answer tokens, seconds.
+_TIMES = ("timestamp", "arrived at", "arrival time", "arrival timestamp", "start time", "time")
+_PROMPTS = (
+    "contexttokens",
+    "request tokens",
+    "num prefill tokens",
+    "input tokens",
+    "prompt tokens",
+    "input length",
+    "prompt length",
+    "prompt len",
+    "input len",
+)
+_OUTPUTS = (
+    "generatedtokens",
+    "response tokens",
+    "num decode tokens",
+    "output tokens",
+    "completion tokens",
+    "output length",
+    "output len",
+)
+_SECONDS = ("elapsed time", "duration")
 
 
-def header_of(line: str) -> list[str] | None:
-    """The columns if the line heads such a table, else None."""
-    columns = [name.strip().strip('"').lower().replace("_", " ") for name in line.lstrip("\ufeff").split(",")]
+def columns_of(header: Sequence[str]) -> list[str] | None:
+    """The columns if these names head such a table, else None."""
+    columns = [name.strip().strip('"').lower().replace("_", " ") for name in header]
     known = any(name in _PROMPTS for name in columns) and any(name in _OUTPUTS for name in columns)
     return columns if known else None
 
@@ -34,6 +53,7 @@ def length_records(row: Mapping[str, str], place: Place) -> Iterator[Record]:
         session=name_of(row.get("session id") or ""),
         model=name_of(row.get("model") or ""),
         output_tokens=_count(output),
+        duration=_seconds(_cell(row, _SECONDS)),
     )
 
 
@@ -46,6 +66,14 @@ def _count(text: str | None) -> int:
         return count_of(float(text or ""), "tokens")
     except ValueError as error:
         raise BadRowError(f"{short(text)} is not a number of tokens") from error
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
 
 
 def _trimmed(text: str | None) -> str | None:

@@ -43,7 +43,7 @@ def litellm_records(row: Row, place: Place) -> Iterator[Record]:
     response = payload.get("response")
     answer = response if isinstance(response, dict) else {}
     metadata = _object(payload.get("metadata"))
-    usage = answer.get("usage") or metadata.get("usage_object")
+    said = reported(answer.get("usage"))
     start = time_of(payload.get("startTime"))
     end = time_of(payload.get("endTime"))
     tokens = payload.get("prompt_tokens")
@@ -57,7 +57,7 @@ def litellm_records(row: Row, place: Place) -> Iterator[Record]:
         model=name_of(payload.get("model")),
         output_tokens=_count(payload.get("completion_tokens"), "completion_tokens"),
         output=_answer(answer),
-        reported=reported(usage),
+        reported=said if said is not None else reported(metadata.get("usage_object")),
         duration=end - start if start is not None and end is not None and end >= start else None,
     )
 

@@ -41,6 +41,10 @@ def prompts(body: Row) -> list[Prompt]:
     if "messages" in body:
         return [chat(body)]
     if "prompt" in body:
+        if isinstance(body["prompt"], str) and isinstance(body.get("system"), str) and not body.get("raw"):
+            # Ollama's generate: the template puts the two together.
+            said = {"system": body["system"], "user": body["prompt"]}
+            return [Chat([{"role": role, "content": text} for role, text in said.items() if text], [], {})]
         return _completion(body["prompt"])
     if "input" in body:
         return [_responses(body)]

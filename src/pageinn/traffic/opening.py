@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import sys
@@ -19,6 +20,35 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 STREAM_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 #: How much of a file is looked at to tell its format.
 HEAD = 1 << 16
+
+
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+
+
+class _Utf8(io.RawIOBase):
+    """UTF-16, as shells of Windows write it, turned into UTF-8; what is broken becomes replacement characters."""
+
+    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            data = self._stream.read(HEAD)
+            self._ready = self._decoder.decode(data, final=not data).encode()
+            if not data:
+                break
+        part, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 class _Again(io.RawIOBase):
@@ -54,10 +84,12 @@ def open_log(path: str | Path) -> tuple[bytes, BinaryIO]:
         raw: BinaryIO = sys.stdin.buffer if str(path) == "-" else cast(BinaryIO, open(path, "rb"))  # noqa: SIM115
         head, stream = _peeked(raw, len(_ZSTD))
         if head.startswith(_GZIP):
-            return _peeked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), HEAD)
-        if head.startswith(_ZSTD):
-            return _peeked(_zstd(stream), HEAD)
-        return _peeked(stream, HEAD)
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+        elif head.startswith(_ZSTD):
+            stream = _zstd(stream)
+        head, stream = _peeked(stream, HEAD)
+        encoding = _UTF16.get(head[:2])
+        return _peeked(cast(BinaryIO, _Utf8(stream, encoding)), HEAD) if encoding else (head, stream)
     except STREAM_ERRORS as error:
         raise ReadError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pageinn.traffic.envelope import Envelope, Place, record_of
-from pageinn.traffic.fields import Row, first, is_ids, name_of, objects_of, short, tokens_of
+from pageinn.traffic.fields import SESSIONS, TIMES, Row, first, is_ids, name_of, objects_of, short, tokens_of
 from pageinn.traffic.record import Chat, Record, Text
 from pageinn.traffic.report import BadRowError
 
@@ -46,8 +46,10 @@ def ids_records(row: Any, place: Place) -> Iterator[Record]:
 
 
 def claims_agent(row: Any) -> bool:
-    """A whole prompt as `input`, its answer as `output`, and its session."""
-    return isinstance(row, dict) and isinstance(row.get("input"), str) and ("session_id" in row or "output" in row)
+    """A whole prompt as `input`, its answer as `output`, and its session; not the input of an instruction beside it."""
+    if not isinstance(row, dict) or "instruction" in row:
+        return False
+    return isinstance(row.get("input"), str) and ("session_id" in row or "output" in row)
 
 
 def agent_records(row: Row, place: Place) -> Iterator[Record]:
@@ -65,9 +67,12 @@ def claims_sharegpt(row: Any) -> bool:
 
 
 def sharegpt_records(row: Row, place: Place) -> Iterator[Record]:
-    """One record for each answer: its prompt is the conversation before it."""
-    session = name_of(row.get("id")) or f"{place.source}:{place.line}"
+    """One record for each answer: its prompt is the conversation before it. Times are the turn's, or else the row's."""
+    session = name_of(first(row, ("id", *SESSIONS, "conversation_hash"))) or f"{place.source}:{place.line}"
+    time = first(row, TIMES)
     messages: list[Row] = []
+    if isinstance(row.get("system"), str) and row["system"]:
+        messages.append({"role": "system", "content": row["system"]})
     found = False
     for turn in objects_of(first(row, _CONVERSATIONS), "conversations"):
         speaker = first(turn, ("from", "role"))
@@ -77,7 +82,8 @@ def sharegpt_records(row: Row, place: Place) -> Iterator[Record]:
         role = _ROLES.get(speaker.lower(), speaker.lower())
         if role == "assistant" and messages:
             found = True
-            around = {"session_id": session, "model": row.get("model")}
+            when = first(turn, TIMES)
+            around = {"session_id": session, "model": row.get("model"), "time": time if when is None else when}
             yield record_of(place, Envelope({}, {}, around), Chat(list(messages), [], {}), text)
         messages.append({"role": role, "content": text})
     if not found:

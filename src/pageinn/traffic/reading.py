@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from pageinn.traffic import block_traces, cassette, engine_logs, json_rows
+from pageinn.traffic import block_traces, cassette, engine_logs, json_rows, tables
 from pageinn.traffic.envelope import Place
 from pageinn.traffic.fields import short
 from pageinn.traffic.formats import BLOCK_TRACE, ENGINE_LOG, LENGTHS, NAMES, ROW_FORMATS, RowFormat, format_of
 from pageinn.traffic.json_rows import Numbered
-from pageinn.traffic.lengths import header_of, length_records
+from pageinn.traffic.lengths import length_records
 from pageinn.traffic.opening import STREAM_ERRORS, name_of, open_log
 from pageinn.traffic.ordering import in_time_order
 from pageinn.traffic.plain_rows import text_records
@@ -90,19 +88,26 @@ class _File:
     def _found(self, head: bytes, stream: BinaryIO) -> Iterator[Record]:
         form = self._format
         text = head.decode(errors="replace")
-        if form == ENGINE_LOG:
+        lines = json_rows.is_lines(head)
+        table = tables.table_of(text)
+        if form == ENGINE_LOG or (form is None and lines is not True and table is None and _engine_wrote(text)):
             return self._engine_lines(stream)
-        if form == LENGTHS or header_of(text.split("\n", 1)[0]) is not None:
-            return self._table(stream)
+        if form == LENGTHS or (table is not None and table.lengths):
+            return self._lengths(stream, table)
+        if self._plain(head, lines, table):
+            return self._plain_lines(stream)
+        if table is not None:
+            return self._rows(tables.objects(stream, table))
         if cassette.claims(head):
             return self._rows(self._exchanges(stream))
-        lines = json_rows.is_lines(head)
-        if form is None and lines is not True and _engine_wrote(text):
-            return self._engine_lines(stream)
-        if lines is None and form in (None, "prompts"):
-            return self._plain_lines(stream)
         # A format of JSON that is forced is believed even if the file does not begin as JSON does.
         return self._rows((json_rows.from_document if lines is False else json_rows.from_lines)(stream))
+
+    def _plain(self, head: bytes, lines: bool | None, table: tables.Table | None) -> bool:
+        """Whether each line is a prompt as it is."""
+        if lines is not None or table is not None or self._format not in (None, "prompts") or cassette.claims(head):
+            return False
+        return not json_rows.mostly_rows(head)
 
     def _skip(self, line: int, reason: str) -> None:
         self._line = line
@@ -118,7 +123,7 @@ class _File:
     # --- rows of JSON ---
 
     def _rows(self, values: Iterable[Numbered]) -> Iterator[Record]:
-        values = iter(values)
+        values = _unwrapped(values)
         looked_at = list(islice(values, _ROWS_FOR_SIZE))
         size = block_traces.block_size_of([item.value for item in looked_at])
         forced = next((form for form in ROW_FORMATS if form.name == self._format), None)
@@ -171,23 +176,15 @@ class _File:
 
     # --- lines of text ---
 
-    def _table(self, stream: BinaryIO) -> Iterator[Record]:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-        lines = csv.reader(text)
-        header = header_of(",".join(next(lines, [])))
-        if header is None:
+    def _lengths(self, stream: BinaryIO, table: tables.Table | None) -> Iterator[Record]:
+        if table is None or not table.lengths:
             raise ReadError(f"{self._name}: the first line names no columns of prompt and answer tokens")
-        while True:
-            try:
-                cells = next(lines)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                self._skip(lines.line_num, str(error))
-                continue
-            self._line = lines.line_num
-            row = dict(zip(header, cells, strict=False))
-            yield from self._counted(LENGTHS, length_records(row, Place(self._name, self._line)), self._line)
+        for line, row in tables.cells(stream, table):
+            self._line = line
+            if isinstance(row, BadRowError):
+                self._skip(line, str(row))
+            else:
+                yield from self._counted(LENGTHS, length_records(row, Place(self._name, line)), line)
 
     def _engine_lines(self, stream: BinaryIO) -> Iterator[Record]:
         log = engine_logs.EngineLog()
@@ -211,13 +208,26 @@ class _File:
         self._report.assume("one prompt a line")
         for number, raw in enumerate(stream, 1):
             self._line = number
+            if b"\0" in raw:
+                self._skip(number, "a zero byte is in it, so it is no text in UTF-8")
+                continue
             try:
                 text = raw.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
                 self._skip(number, "not UTF-8")
                 continue
-            if text:
+            if text.strip():
                 yield from self._counted("prompts", text_records(text, Place(self._name, number)), number)
+
+
+def _unwrapped(values: Iterable[Numbered]) -> Iterator[Numbered]:
+    """Objects that are no row themselves but hold rows give those."""
+    for item in values:
+        inner = json_rows.rows_inside(item.value)
+        if inner is None or block_traces.claims_trace(item.value) or format_of(item.value) is not None:
+            yield item
+        else:
+            yield from (Numbered(item.line, row) for row in inner)
 
 
 def _engine_wrote(text: str) -> bool:

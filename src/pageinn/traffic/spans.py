@@ -6,6 +6,7 @@ As OTLP's JSON writes them (resourceSpans), or one span a line with its attribut
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ _SESSIONS = ("gen_ai.conversation.id", "session.id")
 #: Older conventions and OpenLLMetry number the messages: gen_ai.prompt.0.role, gen_ai.prompt.0.content.
 _NUMBERED = "gen_ai.prompt."
 _EVENT = "gen_ai.client.inference.operation.details"
+#: In between, each message was an event of the span.
+_MESSAGE_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
 
 
 def claims(row: Any) -> bool:
@@ -74,10 +77,13 @@ def _value(value: Any) -> Any:
 
 def _records(span: Row, place: Place) -> Iterator[Record]:
     said = _attributes(span.get("attributes"))
+    told: list[Row] = []
     for event in span.get("events") or []:
         if isinstance(event, dict) and event.get("name") == _EVENT:
             said = {**said, **_attributes(event.get("attributes"))}
-    prompt = _prompt(said)
+        elif isinstance(event, dict) and (found := _MESSAGE_EVENT.fullmatch(name_of(event.get("name")))):
+            told.append(_message_event(found[1], _attributes(event.get("attributes"))))
+    prompt = _prompt(said, told)
     if prompt is None:
         return
     start = time_of(_number(first(span, ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"))))
@@ -104,14 +110,25 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-def _prompt(said: Row) -> Prompt | None:
+def _message_event(role: str, said: Row) -> Row:
+    """A message; its content is an attribute, or in the JSON of `gen_ai.event.content`."""
+    written = said.get("gen_ai.event.content")
+    if isinstance(written, str) and written.lstrip().startswith("{"):
+        said = {**said, **_list(f"[{written}]")[0]}
+    message: Row = {"role": role, "content": _written(said.get("content"))}
+    calls = said.get("tool_calls")
+    return {**message, "tool_calls": _list(calls)} if calls else message
+
+
+def _prompt(said: Row, told: list[Row]) -> Prompt | None:
+    """told: messages that events of the span say."""
     operation = said.get("gen_ai.operation.name")
     if operation in ("embeddings", "execute_tool", "create_agent", "invoke_agent", "invoke_workflow"):
         return None
     tools = [_tool(tool) for tool in _list(said.get("gen_ai.tool.definitions"))]
     messages = _messages(said.get("gen_ai.system_instructions"), said.get("gen_ai.input.messages"))
     if not messages:
-        messages = _numbered(said)
+        messages = told or _numbered(said)
     if messages:
         return Chat(messages, tools, {})
     if isinstance(said.get("gen_ai.prompt"), str):
