@@ -33,6 +33,11 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         help="write the keys of tool schemas in one order, so that a client that shuffles them still finds its prompt "
         "in the cache; arrays keep their order (default: as the client wrote them)",
     )
+    group.add_argument(
+        "--show-prompt-text",
+        action=argparse.BooleanOptionalAction,
+        help="show admins what differs in prompts; without it, its form alone, letters as x and digits as 0",
+    )
     _add_queue(parser)
     parser.add_argument(
         "--config",
@@ -76,4 +81,5 @@ def as_asked(served: Served, args: argparse.Namespace) -> Served:
         model_name=name,
         aliases=tuple(dict.fromkeys(aliases)),
         canonical_tools=given.get("canonical_tools", False),
+        show_prompt_text=given.get("show_prompt_text", False),
     )

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 async def answer(http: Request, served: Served, run: Run, shape: Shape) -> Response:
     """The response to a run. Raises ApiError while nothing has been sent, ClientGone when nobody is left."""
-    stream = pieces(served.client, run)
+    stream = pieces(served, run)
     envelope = {"id": run.id, "created": int(time.time()), "model": served.model_name}
     if run.stream:
         first = await until_gone(http.receive, _first(stream))

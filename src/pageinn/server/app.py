@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,6 +26,7 @@ from pageinn.server.echo import check_prompt_fields, prompt_logprobs_of
 from pageinn.server.errors import ApiError, ClientGone, from_engine, internal
 from pageinn.server.generation import Run
 from pageinn.server.metrics import registry_of
+from pageinn.server.misses import add_misses, recorder_of
 from pageinn.server.openapi import body_schema, use_schemas
 from pageinn.server.pins import add_pins
 from pageinn.server.prompts import (
@@ -58,10 +60,13 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
 
     app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.phase = Phase.STARTING
+    recorder = recorder_of(served)
+    served = replace(served, misses=recorder)
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
     add_public(app, served, body_limit)
     add_pins(app, served, body_limit, access.keyring if access else None)
+    add_misses(app, recorder, served.show_prompt_text)
     add_tokens(app, served, body_limit)
     add_ready(app, served)
     _add_error_handlers(app)
@@ -169,6 +174,8 @@ def _add_operations(app: FastAPI, served: Served) -> None:
     async def reset_prefix_cache() -> dict[str, int]:
         """Drop all kept blocks; says how many that freed and how many running requests still hold."""
         report = await served.client.reset_prefix_cache()
+        if served.misses is not None:
+            served.misses.reset()
         return {"blocks_freed": report.freed, "blocks_in_use": report.in_use}
 
 

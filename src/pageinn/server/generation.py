@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pageinn.engine.client import EngineClient
 from pageinn.engine.messages import (
     BusyError,
     Delta,
@@ -19,6 +18,8 @@ from pageinn.engine.messages import (
     TokenLogProb,
 )
 from pageinn.server.errors import engine_failed, from_engine
+from pageinn.server.misses import Watch
+from pageinn.server.served import Served
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ class Usage:
         }
 
 
-async def pieces(client: EngineClient, run: Run) -> AsyncGenerator[Piece, None]:
+async def pieces(served: Served, run: Run) -> AsyncGenerator[Piece, None]:
     """All deltas of a run as they come. Closing this, or cancelling who waits for it, cancels the whole run.
 
     Raises ApiError if the engine refuses or fails any part of it.
     """
     queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue()
-    pumps = [asyncio.create_task(_pump(client, run, place, queue)) for place in range(len(run.requests))]
+    pumps = [asyncio.create_task(_pump(served, run, place, queue)) for place in range(len(run.requests))]
     try:
         running = len(pumps)
         while running:
@@ -112,10 +113,14 @@ async def pieces(client: EngineClient, run: Run) -> AsyncGenerator[Piece, None]:
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(client: EngineClient, run: Run, place: int, queue: asyncio.Queue[Piece | Exception | None]) -> None:
+async def _pump(served: Served, run: Run, place: int, queue: asyncio.Queue[Piece | Exception | None]) -> None:
     """Move one prompt's deltas into the queue. It waits only for the engine, so a cancel lands there."""
+    request = run.requests[place]
+    watch = None if served.misses is None else Watch(served.misses, request)
     try:
-        async for delta in client.generate(run.requests[place]):
+        async for delta in served.client.generate(request):
+            if watch is not None:
+                watch.see(delta)
             queue.put_nowait(Piece(place * run.n + delta.index, delta))
         queue.put_nowait(None)
     except Exception as error:  # raised again where the answer is put together

@@ -78,7 +78,7 @@ async def compute(
     # kept.
     sampling = SamplingParams(max_tokens=1, temperature=0.0)
     run = Run(name, [GenerationRequest(name, prefix, sampling, scope, pin=pin)], n=1, stream=False, include_usage=False)
-    stream = pieces(served.client, run)
+    stream = pieces(served, run)
     async with aclosing(stream):
         _, usage = await until_gone(http.receive, collect(stream, run))
     return usage

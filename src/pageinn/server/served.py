@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pageinn.engine.client import EngineClient
+from pageinn.misses.recorder import Recorder
 from pageinn.text.template import ChatTemplate
 from pageinn.text.tokenizer import Tokenizer
 
@@ -18,6 +19,8 @@ class Served:
     cache_config: how the cache is set up, as the labels of the metric `pageinn:cache_config_info`.
     aliases: further names of the model.
     canonical_tools: whether tool schemas reach the template with their keys in one order.
+    show_prompt_text: whether an admin sees text of prompts; else its form alone.
+    misses: records what requests find in the cache; None records nothing.
     """
 
     client: EngineClient
@@ -30,6 +33,8 @@ class Served:
     cache_config: Mapping[str, str]
     canonical_tools: bool = False
     aliases: tuple[str, ...] = ()
+    show_prompt_text: bool = False
+    misses: Recorder | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
