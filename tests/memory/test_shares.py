@@ -189,8 +189,11 @@ def test_evictions_are_counted_by_configured_tenant() -> None:
         store(manager, prompt(number, 4), Scope(f"stranger {number}"))
     store(manager, prompt(60, 4), PUBLIC)
     store(manager, prompt(61, 4), DEFAULT)
-    manager.reset()
+    store(manager, prompt(62, 4), DEFAULT)
     assert manager.shares.evicted == {"a": 4, OTHER_LABEL: 49 * 4, PUBLIC_LABEL: 4, "default": 4}
+    assert manager.shares.evicted.total() == manager.evicted_blocks
+    manager.reset()
+    assert manager.shares.evicted.total() == manager.evicted_blocks, "what a reset drops does not give way to others"
 
 
 class SharesMachine(RuleBasedStateMachine):

@@ -76,11 +76,13 @@ def test_counts_by_tenant_are_few_and_add_up() -> None:
             sim.arrive(request(f"{turn} {scope.tenant}", [1, 2, 3, 4, 5, 6, 7, 8, 9], 2, scope=scope))
             sim.run()
     tenants = sim.scheduler.counters.tenants
-    assert tenants == {"a": TenantCounters(18, 8, 0), OTHER_LABEL: TenantCounters(36, 16, 0)}
+    assert tenants == {"a": TenantCounters(18, 8, 10), OTHER_LABEL: TenantCounters(36, 16, 20)}
     for name, scope in (("first", A), ("second", B)):
         sim.arrive(request(name, [50] * 16, 16, scope=scope))
     sim.run()
     assert sum(tenant.preemptions for tenant in tenants.values()) == sim.counters["preemptions"] > 0
+    computed = [tenant.computed_prompt_tokens for tenant in tenants.values()]
+    assert sum(computed) == sim.counters["computed_prompt_tokens"]
 
 
 def test_a_request_beyond_its_tenants_maximum_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -27,8 +27,9 @@ from pageinn.engine.outputs import Stream
 from pageinn.engine.stats import Blocks, Stats, TenantStats
 from pageinn.memory.retention import Pin
 from pageinn.memory.tokens import TOKEN_BYTES, pack
+from pageinn.scheduling.backlog import Queued
 from pageinn.scheduling.measuring import measured
-from pageinn.scheduling.plan import Abort, Arrive, Event, Outcome, Request, Stop, TenantCounters, Weigh
+from pageinn.scheduling.plan import Abort, Arrive, Counters, Event, Outcome, Request, Stop, TenantCounters, Weigh
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
 
@@ -69,6 +70,8 @@ class EngineCore:
         self._events: list[Event] = []
         self._stats = Stats()
         self._advice = Advice()
+        #: By tenant's label and reason.
+        self._refused: Counter[tuple[str, str]] = Counter()
         # The last minute, so that the rate moves when the traffic does.
         self._window: deque[_Second] = deque()
 
@@ -202,6 +205,9 @@ class EngineCore:
         stream = self._streams[outcome.request_id]
         if outcome.retry_after is not None:
             delta = stream.turned_away(outcome, self._stats)
+            if outcome.choice == 0 and delta.busy is not None:
+                label = self.scheduler.memory.shares.label(stream.request.scope.tenant)
+                self._refused[label, delta.busy.reason.value] += 1
             if not stream.unfinished:
                 del self._streams[outcome.request_id]
             return delta
@@ -231,6 +237,7 @@ class EngineCore:
         """Counters and gauges as they are now; a copy."""
         now, counters, usage = self._clock(), self.scheduler.counters, self.scheduler.memory.usage()
         slots, host = self.scheduler.memory.occupancy(), self.scheduler.memory.host
+        ages = self.scheduler.memory.tree.ages
         # The newest entry from before the window is what the window's growth is measured from.
         while len(self._window) > 1 and self._window[1].second <= now - WINDOW_SECONDS:
             self._window.popleft()
@@ -259,7 +266,7 @@ class EngineCore:
             evicted_blocks=self.scheduler.memory.evicted_blocks,
             finished=dict(self._stats.finished),
             refused=dict(self._stats.refused),
-            preemptions_by_way={"recompute": counters.preemptions - counters.swaps, "swap": counters.swaps},
+            preemptions_by_way=_by_way(counters),
             queued_tokens=self.scheduler.backlog.tokens,
             thrashing=self.scheduler.thrash.now,
             preemption_watermark=self.scheduler.watermark,
@@ -280,6 +287,9 @@ class EngineCore:
             time_to_first_token=self._stats.time_to_first_token.copy(),
             time_per_output_token=self._stats.time_per_output_token.copy(),
             request_latency=self._stats.request_latency.copy(),
+            block_lifetime=ages.lifetime.copy(),
+            block_idle=ages.idle.copy(),
+            block_reuse_gap=ages.reuse_gap.copy(),
             tenants=self._tenants(),
             blocks_retained=self.scheduler.memory.tree.num_held,
             retentions=asdict(self.scheduler.memory.retention.counters),
@@ -294,16 +304,28 @@ class EngineCore:
             label = shares.label(holding.tenant)
             active, kept = blocks.get(label, (0, 0))
             blocks[label] = Blocks(active + holding.active, kept + holding.kept)
+        queued: dict[str, Queued] = {}
+        for tenant, (requests, tokens) in self.scheduler.backlog.tenants.items():
+            label = shares.label(tenant)
+            before = queued.get(label, Queued(0, 0))
+            queued[label] = Queued(before.requests + requests, before.tokens + tokens)
+        refused: dict[str, dict[str, int]] = {}
+        for (label, reason), count in self._refused.items():
+            refused.setdefault(label, {})[reason] = count
         nothing = TenantCounters()
         return {
             label: TenantStats(
                 prefix_cache_queries=counters.get(label, nothing).queries,
                 prefix_cache_hits=counters.get(label, nothing).hits,
-                preemptions=counters.get(label, nothing).preemptions,
+                prompt_tokens_computed=counters.get(label, nothing).computed_prompt_tokens,
+                preemptions_by_way=_by_way(counters.get(label, nothing)),
                 evicted_blocks=shares.evicted[label],
+                queued_requests=queued.get(label, Queued(0, 0)).requests,
+                queued_tokens=queued.get(label, Queued(0, 0)).tokens,
+                refused=refused.get(label, {}),
                 blocks=blocks.get(label, Blocks(0, 0)),
             )
-            for label in sorted({*counters, *shares.evicted, *blocks})
+            for label in sorted({*counters, *shares.evicted, *blocks, *queued, *refused})
         }
 
     def _request(self, request: GenerationRequest) -> Request:
@@ -323,3 +345,7 @@ class EngineCore:
             pin=request.pin,
             queue_timeout=request.queue_timeout,
         )
+
+
+def _by_way(counters: Counters | TenantCounters) -> dict[str, int]:
+    return {"recompute": counters.preemptions - counters.swaps, "swap": counters.swaps}

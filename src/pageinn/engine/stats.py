@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
-@dataclass
-class Histogram:
-    """Cumulative counts over fixed upper bounds (seconds), as Prometheus wants them; the last bucket is +Inf."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(default_factory=list)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.counts:
-            self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def copy(self) -> Histogram:
-        """A copy that later observations do not change."""
-        return Histogram(self.bounds, self.counts[:], self.total)
+from pageinn.memory.ages import AGE_BOUNDS, Histogram
 
 
 class Blocks(NamedTuple):
@@ -41,9 +20,18 @@ class TenantStats(NamedTuple):
 
     prefix_cache_queries: int
     prefix_cache_hits: int
-    preemptions: int
+    prompt_tokens_computed: int
+    preemptions_by_way: dict[str, int]
     evicted_blocks: int
+    queued_requests: int
+    queued_tokens: int
+    refused: dict[str, int]
     blocks: Blocks
+
+    @property
+    def preemptions(self) -> int:
+        """Preemptions, whatever the way."""
+        return sum(self.preemptions_by_way.values())
 
 
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -135,5 +123,9 @@ class Stats:
     time_to_first_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     time_per_output_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
     request_latency: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))
+    block_lifetime: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS))
+    block_idle: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS))
+    block_reuse_gap: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS))
+    """Of blocks: their lives up to their eviction, the time unused before it, and the time between two uses."""
     disk: DiskStats | None = None
     """None without a disk cache."""

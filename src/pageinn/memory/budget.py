@@ -82,7 +82,9 @@ class Budget:
             missing -= evicted
             if missing and not (alone and self._retention.give_up()):
                 raise AssertionError(f"{missing} of the blocks counted as available cannot be evicted")
-        return self._pool.take(count)
+        taken = self._pool.take(count)
+        self._tree.ages.take(taken)
+        return taken
 
     def trim(self, holding: Holding) -> None:
         """What a tenant keeps gives way where it has more than its maximum."""

@@ -160,7 +160,7 @@ class HostTier:
         child.parent = parent
         child.tokens = node.tokens + child.tokens
         child.host = node.host + child.host
-        child.flight = max(child.flight, node.flight)
+        child.flight, child.used = max(child.flight, node.flight), max(child.used, node.used)
         node.parent = None
         self._tree.num_nodes -= 1
 

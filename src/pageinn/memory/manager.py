@@ -271,7 +271,8 @@ class MemoryManager(Questions):
         return pin
 
     def expire(self, now: float) -> None:
-        """Let go of what was to be retained until now."""
+        """Let time pass: what is used from here on is used now, and what was to be retained until now is let go."""
+        self.tree.ages.now = now
         if self.retention.expire(now):
             self.budget.trim_all()
 

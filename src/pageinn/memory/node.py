@@ -24,7 +24,8 @@ class Node:
     Where it resides: `blocks` on the device, `host` in slots of the host pool; one of them may be empty, and both are
     whole otherwise. A node on the device has only such ancestors. pins counts the running sequences whose path goes
     through or ends here, holds the parked ones, retains what keeps it for a time or by the operator's pin; below, the
-    children that are on the device. last_used is a tick of the tree's counter; hits counts the sequences that found it
+    children that are on the device. last_used is a tick of the tree's counter, used the same moment in seconds of the
+    driver's clock, of the beginning of a use too; hits counts the sequences that found it
     computed; flight is the step that brings the host copy. `order` lists, per account, the children's first blocks
     sorted, so that the best partial match is a neighbour.
     """
@@ -45,6 +46,7 @@ class Node:
         "retains",
         "tails",
         "tokens",
+        "used",
     )
 
     def __init__(self, parent: Node | None, account: Account, tokens: bytes, blocks: list[int]) -> None:
@@ -62,6 +64,7 @@ class Node:
         self.retains = 0
         self.holds = 0
         self.last_used = 0
+        self.used = 0.0
         self.flight = 0
 
     @property

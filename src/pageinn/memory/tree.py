@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, Ledger
+from pageinn.memory.ages import Ages
 from pageinn.memory.host import HostTier
 from pageinn.memory.matching import Matching, Place
 from pageinn.memory.moves import Outbox
@@ -39,6 +40,7 @@ class PrefixTree(Matching):
         self._pool = pool
         self._queue = shares
         self.tick = 0
+        self.ages = Ages(pool.num_blocks)
         self.host = HostTier(self, outbox, host_slots)
         self.num_nodes = 0
         #: Device blocks in nodes without pins. A pin counts along the path, so all can be evicted, leaves first, but
@@ -64,6 +66,8 @@ class PrefixTree(Matching):
         """Note that a sequence found the path to `node` computed."""
         while node is not self.root:
             node.hits += 1
+            self.ages.find(node.size, node.used)
+            node.used = self.ages.now
             assert node.parent is not None
             node = node.parent
 
@@ -72,7 +76,7 @@ class PrefixTree(Matching):
         self.tick += 1
         while node is not self.root:
             node.pins -= 1
-            node.last_used = self.tick
+            node.last_used, node.used = self.tick, self.ages.now
             if node.pins == 0:
                 self._set_kept(node, len(node.blocks))
                 if node.evictable_leaf:
@@ -162,7 +166,7 @@ class PrefixTree(Matching):
         upper = Node(parent, node.account, node.tokens[:cut], node.blocks[:taken])
         upper.host, node.host = node.host[:taken], node.host[taken:]
         upper.pins, upper.holds, upper.last_used, upper.flight = node.pins, node.holds, node.last_used, node.flight
-        upper.hits, upper.retains = node.hits, node.retains
+        upper.hits, upper.retains, upper.used = node.hits, node.retains, node.used
         # It begins with the same block, so it takes the node's place among the siblings.
         parent.children[node.key(self.block_bytes)] = upper
         node.tokens, node.blocks, node.parent = node.tokens[cut:], node.blocks[taken:], upper
@@ -212,7 +216,7 @@ class PrefixTree(Matching):
     def hang(self, parent: Node, account: Account, tokens: bytes, blocks: list[int]) -> Node:
         """Enter a node below another one, used just now; its blocks are not counted yet."""
         node = Node(parent, account, tokens, blocks)
-        node.last_used = self.tick
+        node.last_used, node.used = self.tick, self.ages.now
         parent.attach(node, self.block_bytes)
         self.num_nodes += 1
         return node
@@ -269,7 +273,7 @@ class PrefixTree(Matching):
 
     def touch(self, node: Node) -> None:
         """Make a node as recently used as the newest."""
-        node.last_used = self.tick
+        node.last_used, node.used = self.tick, self.ages.now
         if node.evictable_leaf:
             self._queue.push(node)
         self.host.note(node)
@@ -303,9 +307,10 @@ class PrefixTree(Matching):
     def evict(self, count: int, taker: Holding | None = None, *, everyone: bool = True, demote: bool = True) -> int:
         """Free up to `count` kept blocks, each the tail of an unpinned leaf; says how many.
 
-        Whose, and which of them, is said by `Shares.victim`. demote: let what finds room in the host pool be kept
-        there; what a parked sequence wants is, whatever it says. O(log n) a block, beside a look at each tenant with a
-        share: a leaf gives its tail blocks together, and the queue is asked once a leaf.
+        Whose, and which of them, is said by `Shares.victim`. demote: they give way to others, so they are counted, and
+        what finds room in the host pool is kept there; what a parked sequence wants is, whatever it says. O(log n) a
+        block, beside a look at each tenant with a share: a leaf gives its tail blocks together, and the queue is asked
+        once a leaf.
         """
         evicted = 0
         while evicted < count and (victim := self._queue.victim(taker, everyone)) is not None:
@@ -322,7 +327,9 @@ class PrefixTree(Matching):
     def _evict_from(self, victim: Victim, count: int, demote: bool) -> int:
         leaf = victim.leaf
         number = min(count, victim.most, len(leaf.blocks))
-        self._queue.count_eviction(leaf, number, self.tick)
+        if demote:
+            self._queue.count_eviction(leaf, number, self.tick)
+            self.ages.evict(leaf.blocks[-number:], leaf.used)
         if self.host.num_slots:
             self.host.demote(leaf, number, demote)
         else:

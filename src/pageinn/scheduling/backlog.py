@@ -19,7 +19,15 @@ _LONGEST_RETRY = 600
 _SLACK = 64
 
 
+class Queued(NamedTuple):
+    """A tenant's requests that have not started, and the tokens of their prompts."""
+
+    requests: int
+    tokens: int
+
+
 class _Waiting(NamedTuple):
+    tenant: str
     tokens: int
     deadline: float | None
 
@@ -31,6 +39,8 @@ class Backlog:
         self._config = config
         self._waiting: dict[str, _Waiting] = {}
         self.tokens = 0
+        #: By tenant, those alone that have any.
+        self.tenants: dict[str, Queued] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._starts: deque[tuple[float, int]] = deque()
         self._started_tokens = 0
@@ -54,8 +64,9 @@ class Backlog:
         """Take a request in, with its deadline."""
         timeout = self._config.queue_timeout if request.queue_timeout is None else request.queue_timeout
         deadline = None if timeout is None else now + timeout
-        self._waiting[request.request_id] = _Waiting(_tokens(request), deadline)
-        self.tokens += _tokens(request)
+        waiting = _Waiting(request.scope.tenant, _tokens(request), deadline)
+        self._waiting[request.request_id] = waiting
+        self._count(waiting, 1)
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, request.request_id))
             if len(self._deadlines) > 2 * len(self._waiting) + _SLACK:
@@ -104,8 +115,14 @@ class Backlog:
         waiting = self._waiting.pop(request_id, None)
         if waiting is None:
             return None
-        self.tokens -= waiting.tokens
+        self._count(waiting, -1)
         return waiting.tokens
+
+    def _count(self, waiting: _Waiting, sign: int) -> None:
+        self.tokens += sign * waiting.tokens
+        requests, tokens = self.tenants.pop(waiting.tenant, (0, 0))
+        if requests + sign:
+            self.tenants[waiting.tenant] = Queued(requests + sign, tokens + sign * waiting.tokens)
 
 
 def _tokens(request: Request) -> int:

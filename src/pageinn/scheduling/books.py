@@ -43,7 +43,9 @@ class Books:
         start, end = work.start, work.start + len(work.tokens) // TOKEN_BYTES
         self.counters.recomputed_tokens += max(min(choice.reached, end) - start, 0)
         fresh = min(end, choice.prompt_tokens) - max(start, choice.reached)
-        self.counters.computed_prompt_tokens += max(fresh, 0)
+        if fresh > 0:
+            self.counters.computed_prompt_tokens += fresh
+            self.tenant(choice).computed_prompt_tokens += fresh
         choice.reached = max(choice.reached, end)
 
     def preempt(self, choice: Choice) -> None:
@@ -52,6 +54,7 @@ class Books:
         self.tenant(choice).preemptions += 1
         if choice.parked is not None:
             self.counters.swaps += 1
+            self.tenant(choice).swaps += 1
             self.counters.swapped_out_blocks += choice.parked.stored
 
     def refuse(self, objection: Ending) -> None:

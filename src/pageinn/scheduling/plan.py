@@ -172,7 +172,9 @@ class TenantCounters:
 
     queries: int = 0
     hits: int = 0
+    computed_prompt_tokens: int = 0
     preemptions: int = 0
+    swaps: int = 0
 
 
 @dataclass

@@ -19,7 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from pageinn.engine.messages import BusyReason
-from pageinn.engine.stats import Histogram, Stats
+from pageinn.engine.stats import Stats
+from pageinn.memory.ages import Histogram
 from pageinn.server.disk_metrics import disk_families
 from pageinn.server.served import Served
 
@@ -121,6 +122,8 @@ def _tenant_counters(stats: Stats, model: str) -> Iterator[Metric]:
     families = [
         ("tenant_prefix_cache_queries", "prefix_cache_queries", "Prompt tokens looked up, by tenant."),
         ("tenant_prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found there, by tenant."),
+        ("tenant_prompt_tokens_cached", "prefix_cache_hits", "Prompt tokens taken from the cache, by tenant."),
+        ("tenant_prompt_tokens_computed", "prompt_tokens_computed", "Prompt tokens computed, by tenant."),
         ("tenant_evicted_blocks", "evicted_blocks", "Kept blocks given up for new ones, by whose they were."),
         ("tenant_num_preemptions", "preemptions", "Requests put back to the queue, by tenant."),
     ]
@@ -145,6 +148,28 @@ def _tenant_counters(stats: Stats, model: str) -> Iterator[Metric]:
     for way, count in sorted(stats.preemptions_by_way.items()):
         ways.add_metric([model, way], count)
     yield ways
+    yield from _tenant_kinds(stats, model)
+
+
+def _tenant_kinds(stats: Stats, model: str) -> Iterator[Metric]:
+    """By tenant, and by way or reason."""
+    ways = CounterMetricFamily(
+        "pageinn:tenant_preemptions_by_way",
+        "Preemptions by tenant, and by how what was computed comes back.",
+        labels=["model_name", "tenant", "way"],
+    )
+    refused = CounterMetricFamily(
+        "pageinn:tenant_requests_refused",
+        "Requests that never started, by tenant and by the limit they met.",
+        labels=["model_name", "tenant", "reason"],
+    )
+    for tenant, figures in stats.tenants.items():
+        for way, count in figures.preemptions_by_way.items():
+            ways.add_metric([model, tenant, way], count)
+        for reason in BusyReason:
+            refused.add_metric([model, tenant, reason.value], figures.refused.get(reason.value, 0))
+    yield ways
+    yield refused
 
 
 def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
@@ -190,6 +215,14 @@ def _gauges(stats: Stats, model: str) -> Iterator[Metric]:
         tenants.add_metric([model, tenant, "in_use"], figures.blocks.active)
         tenants.add_metric([model, tenant, "kept"], figures.blocks.kept)
     yield tenants
+    for name, field, help_text in (
+        ("tenant_queued_requests", "queued_requests", "Requests that have not started, by tenant."),
+        ("tenant_queued_tokens", "queued_tokens", "Tokens of their prompts, by tenant."),
+    ):
+        queued = GaugeMetricFamily(f"pageinn:{name}", help_text, labels=["model_name", "tenant"])
+        for tenant, figures in stats.tenants.items():
+            queued.add_metric([model, tenant], getattr(figures, field))
+        yield queued
     yield _by_state(
         "kv_slots",
         "Token slots of the blocks in use: stored, reserved for tokens still to be computed, lost in last blocks.",
@@ -245,6 +278,23 @@ def _latencies(stats: Stats, model: str) -> Iterator[Metric]:
             "e2e_request_latency_seconds",
             stats.request_latency,
             "From arrival to the end of a request, in seconds.",
+        ),
+    ]
+    rows += [
+        (
+            "kv_block_lifetime_seconds",
+            stats.block_lifetime,
+            "From a block's being taken to its eviction, in seconds. Every block is counted.",
+        ),
+        (
+            "kv_block_idle_before_evict_seconds",
+            stats.block_idle,
+            "From the end of a block's last use to its eviction, in seconds.",
+        ),
+        (
+            "kv_block_reuse_gap_seconds",
+            stats.block_reuse_gap,
+            "From a block's last use to a request that finds it, in seconds.",
         ),
     ]
     for name, histogram, help_text in rows:

@@ -1,0 +1,108 @@
+"""Every figure that an operator rates over a window, from a live server's /metrics, in all and by tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+KEYS = """
+[tenants.alice]
+keys = ["sk-alice"]
+[tenants.bob]
+keys = ["sk-bob"]
+"""
+
+
+@pytest.fixture(scope="module")
+def worked(start_server, qwen_path: Path, tmp_path_factory) -> Iterator[Any]:
+    """A server that has evicted, preempted, refused and reused for two tenants. 512 slots, one more may wait."""
+    path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    path.write_text(KEYS)
+    made = start_server(
+        *(str(qwen_path), "--threads", "1", "--api-keys", str(path), "--admission", "optimistic"),
+        *("--kv-cache-memory-bytes", "128KiB", "--max-num-seqs", "2", "--max-queued-requests", "1"),
+    )
+
+    def ask(who: str, prompt: list[int], most: int = 2) -> int:
+        body = {"prompt": prompt, "max_tokens": most, "ignore_eos": True}
+        return made.http.post("/v1/completions", json=body, headers={"authorization": f"Bearer sk-{who}"}).status_code
+
+    for who, first in (("alice", 10), ("bob", 60)):
+        for number in range(5):
+            assert ask(who, [first + number % 3] * 170) == 200
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: ask("alice", [100 + number] * 100, 300), range(8)))
+    assert {200, 429} <= set(found)
+    yield made
+    assert made.stop() == 0, "".join(made.log)
+
+
+def values(server, name: str) -> dict[tuple[str, ...], float]:
+    """A family's samples of this name, by all labels but the model's."""
+    return {
+        tuple(value for label, value in sorted(sample.labels.items()) if label != "model_name"): sample.value
+        for family in text_string_to_metric_families(server.http.get("/metrics").text)
+        for sample in family.samples
+        if sample.name == f"pageinn:{name}"
+    }
+
+
+@pytest.mark.parametrize(
+    ("total", "by_tenant"),
+    [
+        ("prefix_cache_queries_total", "tenant_prefix_cache_queries_total"),
+        ("prefix_cache_hits_total", "tenant_prefix_cache_hits_total"),
+        ("prompt_tokens_cached_total", "tenant_prompt_tokens_cached_total"),
+        ("prompt_tokens_computed_total", "tenant_prompt_tokens_computed_total"),
+        ("evicted_blocks_total", "tenant_evicted_blocks_total"),
+        ("num_preemptions_total", "tenant_num_preemptions_total"),
+        ("preemptions_by_way_total", "tenant_preemptions_by_way_total"),
+        ("requests_refused_total", "tenant_requests_refused_total"),
+    ],
+)
+def test_counters_by_tenant_add_up(worked, total: str, by_tenant: str) -> None:
+    found = values(worked, by_tenant)
+    assert {"alice", "bob"} <= {tenant for labels in found for tenant in labels}
+    assert sum(found.values()) == sum(values(worked, total).values()) > 0
+
+
+def test_the_queue_is_shown_by_tenant(worked, comes_true) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        # One after the other, so that never more than one waits for one of the two seats.
+        running: list[Future[httpx.Response]] = []
+        for number in range(3):
+            body = {"prompt": [7 + number] * 40, "max_tokens": 400, "ignore_eos": True}
+            headers = {"authorization": "Bearer sk-bob"}
+            running.append(pool.submit(worked.http.post, "/v1/completions", json=body, headers=headers))
+            if number < 2:
+                assert comes_true(lambda: worked.metric("num_requests_running") == len(running))
+        assert comes_true(lambda: worked.metric("tenant_queued_tokens", tenant="bob") == 40)
+        assert worked.metric("tenant_queued_requests", tenant="alice") == 0
+        for each in running:
+            assert each.result().status_code == 200
+    for name in ("tenant_queued_requests", "tenant_queued_tokens"):
+        assert worked.metric(name, tenant="bob") == worked.metric(name, tenant="alice") == 0
+    assert worked.metric("queued_tokens") == 0
+
+
+def test_active_and_reusable_are_apart(worked, comes_true) -> None:
+    """Field case F7."""
+    assert comes_true(lambda: worked.metric("kv_blocks", state="in_use") == 0)
+    assert worked.metric("kv_blocks", state="kept") > 0
+
+
+@pytest.mark.parametrize("name", ["lifetime", "idle_before_evict"])
+def test_each_evicted_block_is_in_the_histograms(worked, name: str) -> None:
+    assert worked.metric(f"kv_block_{name}_seconds_count") == worked.metric("evicted_blocks_total") > 0
+    assert worked.metric(f"kv_block_{name}_seconds_sum") > 0
+
+
+def test_the_other_histograms_are_filled(worked) -> None:
+    for name in ("time_to_first_token", "inter_token_latency", "kv_block_reuse_gap"):
+        assert worked.metric(f"{name}_seconds_bucket", le="+Inf") == worked.metric(f"{name}_seconds_count") > 0
