@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_blocks import start, store
 
@@ -57,6 +57,7 @@ def test_what_a_reset_drops_has_not_been_evicted() -> None:
     assert ages_of(manager) == (0, 0, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 20), st.integers(0, 9)), max_size=40), st.integers(0, 6))
 def test_each_eviction_counts_once(prompts, host_blocks) -> None:
     """Lives and idle times as many as evictions, no life shorter than its end's idleness, with a host pool too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
@@ -22,6 +22,7 @@ def common(one: list[int], other: list[int]) -> int:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
+@settings(deadline=None)
 @given(requests)
 def test_memory_is_bounded_whatever_comes(asked) -> None:
     history = History(MOST_RECORDS, MOST_BYTES)
@@ -39,6 +40,7 @@ def test_memory_is_bounded_whatever_comes(asked) -> None:
         assert sum(entered) == sum(1 for each in history if each.stores and each.packed)
 
 
+@settings(deadline=None)
 @given(requests, st.sampled_from(SCOPES), tokens)
 def test_the_nearest_is_that_of_brute_force(asked, scope, wanted) -> None:
     history = History()
