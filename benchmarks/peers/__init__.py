@@ -1,0 +1,1 @@
+"""pageinn beside other CPU servers: the same requests, one engine after another."""
