@@ -25,7 +25,7 @@ from pageinn.memory.eviction import EvictionPolicy
 from pageinn.memory.host import Parked
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import MoveKind
-from pageinn.memory.node import ChildKey
+from pageinn.memory.node import ChildKey, Node
 from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
@@ -36,6 +36,11 @@ from pageinn.memory.tokens import pack, unpack
 Slots = dict[int, tuple[Scope, tuple[int, ...]]]
 SCOPES = [DEFAULT, Scope("default", "salt"), Scope("other"), PUBLIC]
 SETTINGS = settings(max_examples=70, stateful_step_count=50, deadline=None)
+
+
+def path_bytes(node: Node) -> bytes:
+    """The tokens from the root to a node's end."""
+    return b"" if node.parent is None else path_bytes(node.parent) + node.tokens
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -187,6 +192,22 @@ class MemoryMachine(RuleBasedStateMachine):
             private = sum(one.private for one in self.model.running if one.scope == scope)
             assert usage.kept == sum(path[-1][0] == scope for path in kept)
             assert usage.in_use == private + sum(path[-1][0] == scope for path in pinned)
+
+    @invariant()
+    def the_view_agrees(self) -> None:
+        """Each block that is not free is seen once, with its owner, and parents are seen before their children."""
+        if not hasattr(self, "manager"):
+            return
+        view, usage = self.manager.view(), self.manager.usage()
+        seen = [block for one in [*view.nodes, *view.private] for block in one.blocks]
+        assert set(seen) | self.manager.pool.free_blocks() == set(range(usage.total))
+        assert len(seen) == usage.total - usage.free
+        assert sum(len(node.blocks) for node in view.nodes if not node.pins) == usage.kept
+        assert all(node.parent < place for place, node in enumerate(view.nodes))
+        paths: list[bytes] = []
+        for node in view.nodes:
+            paths.append((paths[node.parent] if node.parent >= 0 else b"") + node.tokens)
+        assert sorted(paths) == sorted(map(path_bytes, self.manager.tree.nodes()))
 
     @invariant()
     def contents_are_right(self) -> None:

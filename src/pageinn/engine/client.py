@@ -22,8 +22,10 @@ from pageinn.engine.messages import (
     ResetPrefixCache,
     ResetReport,
     Submit,
+    TakenView,
     TenantRules,
     Unpin,
+    ViewMemory,
 )
 from pageinn.engine.stats import Stats
 from pageinn.memory.retention import Pin
@@ -57,7 +59,7 @@ class _Shutdown:
     """Ends the step loop."""
 
 
-_Question = tuple[ResetPrefixCache | ListPins | Unpin, "Future[Any]"]
+_Question = tuple[ResetPrefixCache | ListPins | Unpin | ViewMemory, "Future[Any]"]
 _Message = tuple[Submit, _Stream] | Cancel | ConfigureTenants | _Shutdown | _Question
 T = TypeVar("T")
 
@@ -137,6 +139,11 @@ class EngineClient:
         answer: Future[Pin | None] = Future()
         return await self._ask((Unpin(name), answer), answer)
 
+    async def view_memory(self) -> TakenView:
+        """Who holds which block, as of the end of a step. Raises EngineDeadError as above."""
+        answer: Future[TakenView] = Future()
+        return await self._ask((ViewMemory(), answer), answer)
+
     def configure_tenants(self, rules: Mapping[str, TenantRules]) -> None:
         """Let these rules hold from the next step on. Raises SharesError where they contradict each other."""
         check_shares({tenant: rule.share for tenant, rule in rules.items()})
@@ -196,7 +203,7 @@ class EngineClient:
                 case ConfigureTenants(rules):
                     self._core.configure_tenants(rules)
                     self._stats = self._core.stats()
-                case (ResetPrefixCache() | ListPins() | Unpin() as question, Future() as answer):
+                case (ResetPrefixCache() | ListPins() | Unpin() | ViewMemory() as question, Future() as answer):
                     if answer.set_running_or_notify_cancel():
                         result = self._answer(question)
                         self._stats = self._core.stats()
@@ -204,7 +211,9 @@ class EngineClient:
                 case _Shutdown():
                     return False
 
-    def _answer(self, question: ResetPrefixCache | ListPins | Unpin) -> ResetReport | list[Pin] | Pin | None:
+    def _answer(
+        self, question: ResetPrefixCache | ListPins | Unpin | ViewMemory
+    ) -> ResetReport | list[Pin] | Pin | TakenView | None:
         match question:
             case ResetPrefixCache():
                 return self._core.reset_prefix_cache()
@@ -212,6 +221,8 @@ class EngineClient:
                 return self._core.pins()
             case Unpin(name):
                 return self._core.unpin(name)
+            case ViewMemory():
+                return self._core.view_memory()
 
     def _publish(self, deltas: list[Delta]) -> None:
         self._stats = self._core.stats()
@@ -231,7 +242,7 @@ class EngineClient:
             _wake(stream.loop, [(stream, EngineDeadError(why))])
         while not self._inbox.empty():
             match self._inbox.get():
-                case (ResetPrefixCache() | ListPins() | Unpin(), Future() as answer):
+                case (ResetPrefixCache() | ListPins() | Unpin() | ViewMemory(), Future() as answer):
                     if answer.set_running_or_notify_cancel():
                         answer.set_exception(EngineDeadError(why))
 

@@ -20,6 +20,7 @@ from pageinn.engine.messages import (
     GenerationRequest,
     RefusedError,
     ResetReport,
+    TakenView,
     TenantRules,
     TokenLogProb,
 )
@@ -140,6 +141,12 @@ class EngineCore:
     def unpin(self, name: str) -> Pin | None:
         """Let go of a pinned prefix; None if there is none of this name. Call it between steps only."""
         return self.scheduler.memory.unpin(name)
+
+    def view_memory(self) -> TakenView:
+        """Who holds which block. Call it between steps only."""
+        began = self._clock()
+        memory = self.scheduler.memory.view()
+        return TakenView(memory, self._clock() - began)
 
     @property
     def _waiting_for_disk(self) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.memory.shares import Share
+from pageinn.memory.view import MemoryView
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,18 @@ class Unpin:
     """Let go of a pinned prefix. Answered by its Pin, or by None if there is none of this name."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class ViewMemory:
+    """Say who holds which block. Answered by a TakenView."""
+
+
+class TakenView(NamedTuple):
+    """A view of the memory, and the seconds that the step loop spent on it."""
+
+    memory: MemoryView
+    seconds: float
 
 
 class TenantRules(NamedTuple):

@@ -17,6 +17,7 @@ from pageinn.memory.sequence import LeaderKey, Sequence
 from pageinn.memory.shares import Shares
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
 from pageinn.memory.tree import PrefixTree
+from pageinn.memory.view import MemoryView, view
 from pageinn.memory.waste import Occupancy, occupancy
 
 
@@ -181,6 +182,10 @@ class Questions:
     def host_usage(self) -> HostUsage:
         """Slots of the host pool by state: free + kept + held = total."""
         return self.host.usage()
+
+    def view(self) -> MemoryView:
+        """Who holds which block; walks everything."""
+        return view(self.usage(), self.tree, self.shares, self._sequences)
 
     def exclusive(self, sequence: Sequence) -> int:
         """How many device blocks its preemption would free or make evictable: its own, and those only it pins."""

@@ -16,10 +16,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pageinn.server.errors import ApiError
 from pageinn.server.tenants import ANYONE, Keyring, Tenant
 
-OPEN = frozenset({"/health", "/ready"})
+OPEN = frozenset({"/", "/health", "/ready"})
+#: The files of the dashboard, which hold nothing of what it shows.
+OPEN_FILES = "/dashboard/static/"
 METRICS = "/metrics"
+#: The same figures and more.
+DASHBOARD = "/dashboard"
 #: What changes or shows the cache of all, with everything below it.
-FOR_ADMINS = ("/reset_prefix_cache", "/cache")
+FOR_ADMINS = ("/reset_prefix_cache", "/cache", DASHBOARD)
 #: Where the tenant stands in the ASGI scope.
 _TENANT = "pageinn.tenant"
 
@@ -54,12 +58,14 @@ class AccessControl:
     def _tenant(self, scope: Scope) -> Tenant | None:
         """Who asks; None where nobody needs to know. Raises ApiError."""
         path: str = scope["path"]
-        if path in OPEN:
+        if path in OPEN or path.startswith(OPEN_FILES):
             return None
         if path == METRICS:
             self._check_metrics(scope)
             return None
         if self._keyring is None:
+            if path.startswith(DASHBOARD):
+                self._check_metrics(scope)
             return ANYONE
         tenant = self._keyring.tenant_of(_key(scope))
         if tenant is None:

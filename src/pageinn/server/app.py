@@ -22,6 +22,8 @@ from pageinn.server.body import DEFAULT_LIMIT, read_request
 from pageinn.server.cache_control import CacheUse
 from pageinn.server.chat import ChatShape
 from pageinn.server.completions import CompletionShape
+from pageinn.server.dashboard.feed import Feed
+from pageinn.server.dashboard.routes import add_dashboard
 from pageinn.server.echo import check_prompt_fields, prompt_logprobs_of
 from pageinn.server.errors import ApiError, ClientGone, from_engine, internal
 from pageinn.server.generation import Run
@@ -51,10 +53,13 @@ from pageinn.server.tool_stream import ToolChatShape
 def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access | None = None) -> FastAPI:
     """The application. When it shuts down, it drains the engine. body_limit: the largest body, in bytes."""
 
+    feed = Feed(served)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        app.state.phase = Phase.READY
-        yield
+        async with feed.recording():
+            app.state.phase = Phase.READY
+            yield
         app.state.phase = Phase.DRAINING
         await served.client.drain()
 
@@ -69,6 +74,7 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
     add_misses(app, recorder, served.show_prompt_text)
     add_tokens(app, served, body_limit)
     add_ready(app, served)
+    add_dashboard(app, feed)
     _add_error_handlers(app)
     app.add_middleware(AccessControl, access=access or Access())
     app.add_middleware(RequestIds)
