@@ -53,6 +53,8 @@ from pageinn.server.tool_stream import ToolChatShape
 def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access | None = None) -> FastAPI:
     """The application. When it shuts down, it drains the engine. body_limit: the largest body, in bytes."""
 
+    recorder = recorder_of(served)
+    served = replace(served, misses=recorder)
     feed = Feed(served)
 
     @asynccontextmanager
@@ -65,8 +67,6 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
 
     app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.phase = Phase.STARTING
-    recorder = recorder_of(served)
-    served = replace(served, misses=recorder)
     _add_generation(app, served, body_limit)
     _add_operations(app, served)
     add_public(app, served, body_limit)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Mapping
 from hashlib import blake2s
 from typing import Any, NamedTuple
 
-from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.memory.tokens import TOKEN_BYTES, unpack
 from pageinn.memory.view import MemoryView, NodeView
 from pageinn.server.dashboard.floor import STATES, state_of
 
@@ -21,13 +22,29 @@ class _Sums(NamedTuple):
     nodes: list[int]
 
 
-def branches(view: MemoryView, key: bytes, block_bytes: int, most: int = MOST) -> dict[str, Any]:
+class Texts:
+    """How prefixes begin, in words. Only for operators who asked for prompts to be shown."""
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._known: dict[str, str] = {}
+
+    def of(self, names: Mapping[str, bytes]) -> Mapping[str, str]:
+        """The texts of first blocks, by fingerprint; those of the last call are remembered."""
+        self._known = {name: self._known.get(name) or self._decode(unpack(first)) for name, first in names.items()}
+        return self._known
+
+
+def branches(
+    view: MemoryView, key: bytes, block_bytes: int, texts: Texts | None = None, most: int = MOST
+) -> dict[str, Any]:
     """The branches with the most blocks, parents before children.
 
     key: of the fingerprints, which name a prefix for as long as the key lives and cannot be turned back into tokens.
     Nodes: `parent` (its place in the list, -1 for the top), `id`, `start` and `tokens` (where its tokens begin in a
     prompt, and how many they are), `blocks` (own ones, device or host), `branch` (blocks below and with it),
-    `hidden` (nodes below it that are not shown), `hits`, `tenant`, `state`, `host` (slots there).
+    `hidden` (nodes below it that are not shown), `hits`, `tenant`, `state`, `host` (slots there),
+    and with `texts` the `text` of the first block.
     """
     sums = _sums(view)
     chosen = _largest(view, sums, most)
@@ -56,6 +73,11 @@ def branches(view: MemoryView, key: bytes, block_bytes: int, most: int = MOST) -
                 "host": node.host,
             }
         )
+    if texts is not None:
+        firsts = {name.hex(): view.nodes[index].tokens[:block_bytes] for index, name in prints.items()}
+        begins = texts.of(firsts)
+        for one in shown:
+            one["text"] = begins[one["id"]]
     for index in chosen[::-1]:
         parent = view.nodes[index].parent
         if parent >= 0:

@@ -17,7 +17,8 @@ from pageinn import __version__
 from pageinn.engine.messages import EngineDeadError
 from pageinn.engine.stats import Stats
 from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.server.dashboard.branches import branches
+from pageinn.misses.shown import misses
+from pageinn.server.dashboard.branches import Texts, branches
 from pageinn.server.dashboard.floor import floor_plan
 from pageinn.server.dashboard.history import INTERVAL, History, percentile, sample_of, series, up_to_now
 from pageinn.server.dashboard.snapshots import Snapshot, Snapshots
@@ -40,6 +41,10 @@ class Feed:
         self._history = History()
         self._snapshots = Snapshots(served.client.view_memory)
         self._key = os.urandom(_KEY_BYTES)
+        decode = served.tokenizer.decode
+        self._texts = Texts(lambda tokens: decode(tokens, show_control=True)) if served.show_prompt_text else None
+        self._misses: dict[str, Any] = {}
+        self._misses_due = float("-inf")
         self._lock = asyncio.Lock()
         self._body = b""
         self._made = float("-inf")
@@ -93,9 +98,17 @@ class Feed:
                 for event in self._history.events
             ],
             "tenants": tenants(stats),
+            "misses": self._why(),
             "memory": None if snapshot is None else self._memory(snapshot, stats.block_size),
         }
         return gzip.compress(orjson.dumps(state), compresslevel=1)
+
+    def _why(self) -> dict[str, Any]:
+        """Why prompts were not found, without single requests; looked at every INTERVAL."""
+        if self._served.misses is not None and time.monotonic() >= self._misses_due:
+            self._misses = misses(self._served.misses, 0, self._served.show_prompt_text)
+            self._misses_due = time.monotonic() + INTERVAL
+        return self._misses
 
     def _memory(self, snapshot: Snapshot, block_size: int) -> dict[str, Any]:
         floor = floor_plan(snapshot.memory)
@@ -104,7 +117,7 @@ class Feed:
             "counts": floor.counts,
             "tenants": floor.tenants,
             "cells": b64encode(floor.cells).decode(),
-            "tree": branches(snapshot.memory, self._key, block_size * TOKEN_BYTES),
+            "tree": branches(snapshot.memory, self._key, block_size * TOKEN_BYTES, self._texts),
         }
 
 

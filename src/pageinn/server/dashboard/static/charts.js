@@ -108,8 +108,7 @@ function plotOf(chart, caption, holder) {
     height: HEIGHT,
     cursor: { y: false, drag: { x: false, y: false } },
     scales: {
-      // All of the time chosen, so that the picture does not stretch while the server is young.
-      x: { time: true, range: (/** @type {any} */ _plot, /** @type {number} */ _first, /** @type {number | null} */ end) => ends(end) },
+      x: { time: true, range: (/** @type {any} */ _plot, /** @type {number | null} */ first, /** @type {number | null} */ end) => ends(first, end) },
       y: { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, chart.most ?? roof(high)] },
     },
     axes: [
@@ -127,10 +126,10 @@ function plotOf(chart, caption, holder) {
   return new uPlot(options, [[], ...chart.lines.map(() => [])], holder);
 }
 
-/** The time that is drawn. @param {number | null} end */
-function ends(end) {
+/** The time that is drawn: that chosen, or less while the server is young. @param {number | null} first @param {number | null} end */
+function ends(first, end) {
   const last = end ?? Date.now() / 1000;
-  return [last - SPANS[span], last];
+  return [Math.max(last - SPANS[span], Math.min(first ?? last, last - SPANS[span] / 4)), last];
 }
 
 /** The end of an axis that starts with 0. @param {number | null} high */

@@ -3,6 +3,7 @@
 import * as charts from "./charts.js";
 import * as floor from "./floor.js";
 import { byId, bytes, clock, count, make, percent, seconds, short, some, span } from "./format.js";
+import * as misses from "./misses.js";
 import { KeyError, fetchState, key, setKey } from "./source.js";
 import * as tree from "./tree.js";
 
@@ -76,6 +77,7 @@ function show(state) {
   showAlarms(state.alarms);
   showFigures(state);
   charts.show(state.series);
+  misses.show(state.misses);
   showTenants(state.tenants);
   if (state.memory) {
     const old = state.memory.age >= 3 ? ` as of ${span(state.memory.age)} ago` : "";

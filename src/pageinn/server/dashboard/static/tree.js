@@ -139,6 +139,8 @@ function rect(name, x, y, width, height, fill) {
 /** As much of a label as there is room for; a character takes some seven pixels. @param {any} node @param {number} width */
 function fit(node, width) {
   const hits = some(node.hits, "hit");
+  const begins = node.text ? `${hits} · ${node.text.trim().replaceAll(/\s+/g, " ")}` : "";
+  if (begins && width > 120) return begins.slice(0, Math.floor(width / 7));
   for (const label of [`${some(node.tokens, "token")} · ${hits} · #${node.id.slice(0, 6)}`, `${count(node.tokens)} tok · ${hits}`, hits, count(node.hits)]) {
     if (7 * label.length <= width) return label;
   }
@@ -151,7 +153,7 @@ function describe(node) {
   const hidden = node.hidden ? `, ${some(node.hidden, "smaller prefix", "smaller prefixes")} below not drawn` : "";
   return `tokens ${count(node.start)} to ${count(end)} of a prompt, found ${some(node.hits, "time")}, ` +
     `${some(node.blocks, "block")} (${some(node.branch, "block")} with all below), ` +
-    `${STATES[/** @type {keyof typeof STATES} */ (node.state)]}, tenant ${node.tenant}, #${node.id}${hidden}`;
+    `${STATES[/** @type {keyof typeof STATES} */ (node.state)]}, tenant ${node.tenant}, #${node.id}${hidden}` + (node.text ? `, begins with “${node.text.trim()}”` : "");
 }
 
 /** @param {any} node */
