@@ -1,7 +1,9 @@
 """How long `pageinn watch` takes to notice that a client starts to head its prompts with a clock. In real time.
 
-A real server answers one request after the other, some a second, all with one system prompt; after five minutes each
-prompt begins with the time. Prints the hit rates and the seconds from the first such prompt to the alarm.
+A real server answers one request after the other, some a second, all with one system prompt and a question of their own
+(85 % of the tokens are found); after five minutes each prompt begins with the date and the time to the millisecond, of
+which only the date, the hour and the minute come again (12 %). Prints the hit rates and the seconds from the first such
+prompt to the alarm.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import datetime
+from random import Random
 
 import httpx
 
 from pageinn.watch.exposition import metrics_url
 from pageinn.watch.watcher import look
 
-SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 4
+SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 5
 
 
 def main() -> None:
@@ -53,7 +57,7 @@ def listen(watch: subprocess.Popen[str], raised: threading.Event) -> None:
 
 def run(url: str, calm: float, rate: float, raised: threading.Event) -> None:
     with httpx.Client(timeout=60) as client:
-        began, number = time.monotonic(), 0
+        began, number, rng = time.monotonic(), 0, Random()
         edges = [look(client, metrics_url(url), 0.0)]
         changed: float | None = None
         while not raised.is_set():
@@ -61,8 +65,9 @@ def run(url: str, calm: float, rate: float, raised: threading.Event) -> None:
             if changed is None and now >= calm:
                 changed = now
                 edges.append(look(client, metrics_url(url), 0.0))
-            clock = time.strftime("It is %H:%M:%S. ") if changed is not None else ""
-            body = {"prompt": f"{clock}{SYSTEM}Question {number * 7919 % 1000}?", "max_tokens": 1, "temperature": 0}
+            clock = f"It is {datetime.now():%d %B %Y, %H:%M:%S.%f}"[:-3] + ". " if changed is not None else ""
+            question = f"Question {rng.randrange(10**6)}: where is shelf {rng.randrange(10**6)} of the maps?"
+            body = {"prompt": clock + SYSTEM + question, "max_tokens": 1, "temperature": 0}
             client.post(f"{url}/v1/completions", json=body).raise_for_status()
             number += 1
             time.sleep(max(0.0, number / rate - (time.monotonic() - began)))

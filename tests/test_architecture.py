@@ -22,6 +22,7 @@ FLOORS = {
     "store": 3,
     "kernels": 3,
     "traffic": 3,
+    "audit": 4,
     "drift": 4,
     "engine": 4,
     "explain": 4,

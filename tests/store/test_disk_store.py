@@ -190,6 +190,21 @@ def test_others_may_not_read_the_folder(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_others_may_not_read_the_file_in_a_folder_that_was_there_and_open_to_all(path: Path) -> None:
+    path.mkdir(mode=0o755)
+    umask = os.umask(0o022)
+    try:
+        store = opened(path)
+        store.write([entry(1)])
+        store.rebuild()
+        store.write([entry(1)])
+    finally:
+        os.umask(umask)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.iterdir()}
+    assert modes.keys() >= {"blocks.sqlite", "lock"}
+    assert set(modes.values()) == {0o600}
+
+
 def test_the_least_recently_used_blocks_go_first_and_the_bound_holds(path: Path) -> None:
     store = opened(path)
     dropped = []

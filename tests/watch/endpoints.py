@@ -16,10 +16,10 @@ METRICS = Path(__file__).parents[1] / "data" / "engine_metrics"
 
 
 @contextmanager
-def model_server() -> Iterator[str]:
+def model_server(*flags: str) -> Iterator[str]:
     """`pageinn serve` with the default model; gives its URL."""
     command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0", "--kv-cache-memory-bytes", "64MiB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     url = next(found[1] for line in process.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
     # A pipe that nobody reads would stop the server once it is full.

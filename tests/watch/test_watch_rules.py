@@ -153,10 +153,51 @@ def test_every_query_of_a_dashboard_parses(engine: str, tmp_path: Path) -> None:
     assert got.returncode == 0, got.stderr
 
 
-@pytest.fixture
-def server_url() -> Iterator[str]:
-    with model_server() as url:
+KEYS = """\
+[tenants.alice]
+keys = ["sk-alice"]
+[tenants.bob]
+keys = ["sk-bob"]
+"""
+PROMPT = "One two three four five six seven eight nine ten. " * 10
+
+
+@pytest.fixture(scope="module")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with two tenants, of whom nobody has asked anything."""
+    keys = tmp_path_factory.mktemp("keys") / "keys.toml"
+    keys.write_text(KEYS)
+    with model_server("--api-keys", str(keys)) as url:
         yield url
+
+
+def complete(url: str, tenant: str) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 1}
+    headers = {"authorization": f"Bearer sk-{tenant}"}
+    httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60).raise_for_status()
+
+
+def test_every_name_that_is_asked_for_is_on_a_real_server(server_url: str) -> None:
+    """Also before the first request: a counter of what has not happened yet may have no sample, its family is there."""
+    served = httpx.get(f"{server_url}/metrics").text
+    asked = rules_text("pageinn") + json.dumps(dashboard("pageinn"))
+    names = {name.removesuffix("_bucket").removesuffix("_count") for name in re.findall(r"pageinn:\w+", asked)}
+    assert len(names) >= 20
+    assert not [name for name in names if f"# TYPE {name} " not in served]
+    for name in NAMES["pageinn"].by_tenant or ():
+        assert re.search(rf'^{name}{{[^}}]*tenant="alice"', served, re.MULTILINE), name
+
+
+def test_only_pageinn_knows_tenants() -> None:
+    titles = {engine: [panel["title"] for panel in dashboard(engine)["panels"]] for engine in NAMES}
+    by_tenant = {engine: [title for title in found if "tenant" in title] for engine, found in titles.items()}
+    assert by_tenant.pop("pageinn") == [
+        "Hit rate by tenant",
+        "Cache by tenant",
+        "Evicted blocks by tenant",
+        "Preemptions by tenant",
+    ]
+    assert not any(by_tenant.values())
 
 
 def free_port() -> int:
@@ -168,12 +209,7 @@ def free_port() -> int:
 
 @needs_prometheus
 def test_prometheus_evaluates_the_rules_on_a_real_server(server_url: str, tmp_path: Path) -> None:
-    """Every rule is healthy, and the hit rate that it works with is the server's."""
-    served = httpx.get(f"{server_url}/metrics").text
-    asked = rules_text("pageinn") + json.dumps(dashboard("pageinn"))
-    names = {name.removesuffix("_bucket") for name in re.findall(r"pageinn:\w+", asked)}
-    # A counter of what has not happened yet may have no sample; its family is there.
-    assert not [name for name in names if f"# HELP {name.removesuffix('_count')} " not in served]
+    """Every rule is healthy, and so is every query of the dashboard; the hit rates are the server's, by tenant too."""
     (tmp_path / "rules.yml").write_text(rules_text("pageinn"))
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -192,15 +228,26 @@ def test_prometheus_evaluates_the_rules_on_a_real_server(server_url: str, tmp_pa
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as api:
             wait_for(lambda: query(api, "up"))
-            body = {"prompt": "One two three four five six seven eight nine ten. " * 10, "max_tokens": 1}
-            for _ in range(4):
-                httpx.post(f"{server_url}/v1/completions", json=body, timeout=60).raise_for_status()
+            for tenant in ("alice", "alice", "alice", "alice", "bob"):
+                complete(server_url, tenant)
             rate = (
                 "sum by (instance) (pageinn:prefix_cache_hits_total) / "
                 "sum by (instance) (pageinn:prefix_cache_queries_total)"
             )
-            # All but the last token of three prompts of four.
-            wait_for(lambda: 0.7 < (query(api, rate) or 0) < 0.75)
+            # All but the last token of three prompts of five, all alice's.
+            wait_for(lambda: 0.55 < (query(api, rate) or 0) < 0.6)
+            complete(server_url, "alice")
+            complete(server_url, "bob")
+            panels = {panel["title"]: panel["targets"] for panel in dashboard("pageinn")["panels"]}
+            for target in (target for targets in panels.values() for target in targets):
+                query_all(api, filled(target["expr"]))
+            by_tenant = filled(panels["Hit rate by tenant"][0]["expr"])
+            # Since the first look at the server both asked the same again, of which all but a token was there.
+            wait_for(lambda: {*query_all(api, by_tenant)} >= {("alice",), ("bob",)})
+            cache = query_all(api, filled(panels["Cache by tenant"][0]["expr"]))
+            # 64 MiB are 182 blocks; each tenant keeps the same prompt of its own.
+            assert cache["alice", "kept"] == cache["bob", "kept"] == cached_blocks(server_url, "alice") / 182
+            assert cache["alice", "in_use"] == 0
             wait_for(lambda: all(rule["health"] == "ok" for rule in known_rules(api)))
             assert {rule["name"] for rule in known_rules(api)} == {rule["alert"] for rule in rules("pageinn")}
             assert query(api, 'up{job="llm"}') == 1
@@ -212,6 +259,29 @@ def test_prometheus_evaluates_the_rules_on_a_real_server(server_url: str, tmp_pa
 def known_rules(api: httpx.Client) -> list[dict[str, Any]]:
     groups = api.get("/rules").json()["data"]["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+def filled(expression: str) -> str:
+    """A dashboard's query with Grafana's interval put in."""
+    return expression.replace("$__rate_interval", "1m")
+
+
+def query_all(api: httpx.Client, expression: str) -> dict[tuple[str, ...], float]:
+    """Values by tenant, and state where there is one. The query must be good."""
+    answer = api.get("/query", params={"query": expression}).json()
+    assert answer["status"] == "success", answer
+    found = {}
+    for row in answer["data"]["result"]:
+        labels = [row["metric"][name] for name in ("tenant", "state") if name in row["metric"]]
+        found[tuple(labels)] = float(row["value"][1])
+    return found
+
+
+def cached_blocks(url: str, tenant: str) -> float:
+    served = httpx.get(f"{url}/metrics").text
+    found = re.search(rf'^pageinn:tenant_kv_blocks{{[^}}]*state="kept",tenant="{tenant}"}} (\S+)', served, re.MULTILINE)
+    assert found, served
+    return float(found[1])
 
 
 def query(api: httpx.Client, expression: str) -> float | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pageinn import __version__
+from pageinn.cli.audit_flags import add_audit
 from pageinn.cli.checkup_flags import add_checkup
 from pageinn.cli.config_file import ConfigFileError, RaisingParser, with_config
 from pageinn.cli.drift_flags import add_drift
@@ -67,6 +68,7 @@ _COMMANDS = {
     "watch": "watch:watch_command",
     "checkup": "checkup:checkup_command",
     "stack": "stack:stack_command",
+    "audit": "audit:audit_command",
 }
 
 
@@ -113,6 +115,7 @@ def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> ar
     add_watch(commands)
     add_checkup(commands)
     add_stack(commands)
+    add_audit(commands)
     return parser
 
 

@@ -296,6 +296,8 @@ def _lock(path: Path) -> int:
 
 
 def _open(file: Path, max_pages: int) -> sqlite3.Connection:
+    # SQLite would make it readable by all, and the folder may be older. The journal takes the file's mode.
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     for setting in (
         f"page_size={PAGE_BYTES}",

@@ -67,7 +67,29 @@ def _contents(names: Names) -> list[tuple[str, str, dict[str, str]]]:
         ("Refused or failed", "short", {"per second": rate(names.refused), "too short": rate(names.short)}),
     ]
     kept = [(title, unit, {name: query for name, query in queries.items() if query}) for title, unit, queries in rows]
-    return [row for row in kept if row[2]]
+    return [row for row in kept if row[2]] + _of_tenants(names, window)
+
+
+def _of_tenants(names: Names, window: str) -> list[tuple[str, str, dict[str, str]]]:
+    """Whose the hits, the blocks, the evictions and the preemptions are."""
+    tenant = names.by_tenant
+    if tenant is None:
+        return []
+
+    def rate(selector: str) -> str:
+        return f"sum by (instance, tenant) (rate({selector}[{window}]))"
+
+    held = f"sum by (instance, tenant, state) ({tenant.blocks})"
+    return [
+        ("Hit rate by tenant", "percentunit", {"{{tenant}}": f"{rate(tenant.hits)} / {rate(tenant.queries)}"}),
+        (
+            "Cache by tenant",
+            "percentunit",
+            {"{{tenant}} {{state}}": f"{held} / on (instance) group_left () sum by (instance) ({names.blocks})"},
+        ),
+        ("Evicted blocks by tenant", "short", {"{{tenant}}": rate(tenant.evicted)}),
+        ("Preemptions by tenant", "short", {"{{tenant}}": rate(tenant.preemptions)}),
+    ]
 
 
 def _panel(at: int, title: str, unit: str, queries: dict[str, str]) -> dict[str, Any]:

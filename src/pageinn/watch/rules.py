@@ -9,11 +9,21 @@ import yaml
 from pageinn.watch import alarms
 
 
+class TenantNames(NamedTuple):
+    """Counters with the label tenant, and blocks that also have the label state: in_use or kept."""
+
+    queries: str
+    hits: str
+    evicted: str
+    preemptions: str
+    blocks: str
+
+
 class Names(NamedTuple):
     """An engine's metrics as PromQL selectors; None for what it does not have.
 
     hit_rate: the engine's own gauge of it. requests: a counter of answered ones. short: of those below the granularity.
-    by_way: preemptions, with the label way.
+    by_way: preemptions, with the label way. blocks: all of the cache. by_tenant: the same by the label tenant.
     """
 
     queries: str | None
@@ -33,6 +43,8 @@ class Names(NamedTuple):
     first_token: str | None
     thrashing: str | None = None
     by_way: str | None = None
+    blocks: str | None = None
+    by_tenant: TenantNames | None = None
 
 
 NAMES = {
@@ -54,6 +66,14 @@ NAMES = {
         first_token="pageinn:time_to_first_token_seconds",
         thrashing="pageinn:thrashing",
         by_way="pageinn:preemptions_by_way_total",
+        blocks="pageinn:kv_blocks",
+        by_tenant=TenantNames(
+            queries="pageinn:tenant_prefix_cache_queries_total",
+            hits="pageinn:tenant_prefix_cache_hits_total",
+            evicted="pageinn:tenant_evicted_blocks_total",
+            preemptions="pageinn:tenant_num_preemptions_total",
+            blocks="pageinn:tenant_kv_blocks",
+        ),
     ),
     "vllm": Names(
         queries="vllm:prefix_cache_queries_total",

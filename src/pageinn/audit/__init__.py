@@ -1,0 +1,1 @@
+"""What a tenant can find out about another one, measured from outside."""
