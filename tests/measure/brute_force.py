@@ -58,6 +58,18 @@ def lru_hits(paths: list[list[Prefix]], size: int) -> int:
     return hits
 
 
+def fifo_hits(paths: list[list[Prefix]], size: int) -> list[int]:
+    """Blocks that each request finds, by a queue: what is missing comes in behind, and what is in front goes."""
+    queue: list[Prefix] = []
+    hits = []
+    for path in paths:
+        hits.append(next((depth for depth, block in enumerate(path) if block not in queue), len(path)))
+        for block in path:
+            if block not in queue:
+                queue = [*queue, block][-size:]
+    return hits
+
+
 def best_hits(paths: list[list[Prefix]], size: int) -> int:
     """Blocks found by the best of all choices of what to keep: every choice is tried."""
 

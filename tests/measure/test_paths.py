@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute_force import Request, best_hits, blocks, known_tokens, live_tokens, lru_hits
+from brute_force import Request, best_hits, blocks, fifo_hits, known_tokens, live_tokens, lru_hits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pageinn.measure import block_columns
+from pageinn.measure import block_columns, fifo
 from pageinn.measure.block_columns import BlockColumns
 from pageinn.measure.curve import grouped, stack_distances
 from pageinn.measure.optimum import Future
@@ -104,6 +104,17 @@ def test_the_curve_is_least_recently_used(requests: list[Request], size: int, ca
         assert stack_distances(paths, grouped(paths)).hits(cache) == lru_hits(prefixes, cache)
 
 
+@given(REQUESTS, SIZES, st.lists(st.integers(0, 12), min_size=1, max_size=3), st.integers(0, 14))
+def test_first_in_first_out(requests: list[Request], size: int, more: list[int], since: int) -> None:
+    prefixes = [blocks(request.tokens, size) for request in requests]
+    sizes = [max(map(len, prefixes)) + each for each in more]
+    by_queue = [fifo_hits(prefixes, each) for each in sizes]
+    for paths in (by_tree(requests, size), by_columns(requests, size)):
+        found = fifo.fifo_hits(paths, grouped(paths), sizes, since)
+        assert found.all == [sum(hits) for hits in by_queue]
+        assert found.since == [sum(hits[since:]) for hits in by_queue]
+
+
 @given(REQUESTS, SIZES, st.integers(1, 30))
 def test_the_curve_is_what_the_memory_manager_does(requests: list[Request], size: int, cache: int) -> None:
     """Prompts of whole blocks, one at a time, nothing generated: the engine's own manager finds as many."""
@@ -130,7 +141,7 @@ def test_the_optimum_is_the_best_of_all_choices(requests: list[Request], cache: 
     cache = max(cache, *map(len, prefixes), 0)
     paths = by_tree([request._replace(tokens=request.tokens[:5]) for request in requests], 1)
     groups = grouped(paths)
-    best = Future(groups, paths.blocks).hits(cache)
+    best, _ = Future(groups, paths.blocks).hits(cache)
     assert best == best_hits(prefixes, cache)
     assert best >= stack_distances(paths, groups).hits(cache)
 

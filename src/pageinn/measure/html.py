@@ -152,8 +152,10 @@ def _curve_plot(points: list[Summary]) -> str:
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">tokens that the cache holds</text>')
     best = [(x(p["tokens"]), y(p["best_share"])) for p in points if p["best_share"] is not None]
     lru = [(x(p["tokens"]), y(p["lru_share"] or 0.0)) for p in points]
-    parts += [_path(best, "#d08c2b", "6 4"), _path(lru, "#2b6cb0", "")]
+    fifo = [(x(p["tokens"]), y(p["fifo_share"])) for p in points if p["fifo_share"] is not None]
+    parts += [_path(best, "#d08c2b", "6 4"), _path(fifo, "#7a8794", "2 3"), _path(lru, "#2b6cb0", "")]
     key = [("least recently used", "#2b6cb0"), ("best possible (Belady)", "#d08c2b")]
+    key += [("first in, first out", "#7a8794")] if fifo else []
     for number, (name, colour) in enumerate(key):
         at = _TOP + 12 + 16 * number
         parts.append(_line(_LEFT + 10, at - 4, _LEFT + 34, at - 4, colour))

@@ -27,12 +27,17 @@ class Future:
         self._blocks: list[int] = blocks.tolist()
         self._read: list[int] = np.bincount(groups.request, groups.read, requests).astype(np.int64).tolist()
 
-    def hits(self, size: int) -> int:
-        """Prompt blocks that the best policy finds in a cache of that many blocks, at least the largest request's."""
+    def hits(self, size: int, since: int = 0) -> tuple[int, int]:
+        """Prompt blocks that the best policy finds in a cache of that many blocks, at least the largest request's.
+
+        And those of them that requests from number `since` on find.
+        """
         kept = [0] * len(self._blocks)
         furthest: list[int] = []
-        used = hits = 0
+        used = hits = before = 0
         for request, held in enumerate(self._blocks):
+            if request == since:
+                before = hits
             found = kept[request]
             hits += min(found, self._read[request])
             used -= found
@@ -50,4 +55,4 @@ class Future:
                     heappush(furthest, -later)
                 kept[later] += self._count[place]
                 used += self._count[place]
-        return hits
+        return hits, hits - before

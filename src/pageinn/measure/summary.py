@@ -10,6 +10,7 @@ from pageinn.measure.collect import Collected, Settings
 from pageinn.measure.counters import counted, observed
 from pageinn.measure.curve import Distances, grouped, stack_distances
 from pageinn.measure.families import Cluster, clusters
+from pageinn.measure.fifo import fifo_hits
 from pageinn.measure.optimum import Future
 from pageinn.measure.paths import Paths, per_request
 from pageinn.measure.reuse import Share, ages, peak, shares, stack_bins
@@ -24,6 +25,9 @@ LISTED = 20
 _SIZES = 16
 #: Groups of blocks that are stepped through for the optimum, over all its sizes.
 _STEPS = 6_000_000
+#: Requests, and blocks over all its sizes, that are stepped through for first in, first out.
+_FIFO_REQUESTS = 60_000
+_FIFO_STEPS = 100_000_000
 
 Summary = dict[str, Any]
 
@@ -166,27 +170,34 @@ def _curve(paths: Paths, distances: Distances, asked: Asked) -> Summary:
         sizes = sorted(
             {max(round(size), least) for size in np.geomspace(max(least, 1), max(distinct, least, 1), _SIZES).tolist()}
         )
-    every = max(1, -(-len(sizes) * len(distances.groups.request) // _STEPS))
-    future = Future(distances.groups, paths.blocks)
+    groups = distances.groups
+    every = max(1, -(-len(sizes) * len(groups.request) // _STEPS))
+    # The largest size is past all choices: whatever was seen is there.
+    stepped = [size for number, size in enumerate(sizes) if number % every == every // 2 and size < distinct]
+    future = Future(groups, paths.blocks)
+    best = {size: future.hits(size, half) for size in stepped}
+    fifo: dict[int, tuple[int, int]] = {}
+    if paths.requests <= _FIFO_REQUESTS and len(stepped) * int(paths.blocks.sum()) <= _FIFO_STEPS:
+        fifo = dict(zip(stepped, zip(*fifo_hits(paths, groups, stepped, half), strict=True), strict=True))
     points = []
-    for number, size in enumerate(sizes):
-        hits = distances.hits(size)
-        # The largest size is past all choices: whatever was seen is there.
-        stepped = number % every == every // 2 and size < distinct
-        best = future.hits(size) if stepped else hits if size >= distinct else None
-        warm = distances.hits(size, half) * paths.block_size
-        points.append(
-            {
-                "blocks": size,
-                "tokens": size * paths.block_size,
-                "bytes": size * paths.block_size * asked.token_bytes if asked.token_bytes else None,
-                "lru": hits * paths.block_size,
-                "lru_share": hits * paths.block_size / total if total else None,
-                "lru_warm_share": warm / later if later else None,
-                "best": best * paths.block_size if best is not None else None,
-                "best_share": best * paths.block_size / total if best is not None and total else None,
-            }
-        )
+    for size in sizes:
+        lru = distances.hits(size), distances.hits(size, half)
+        known = {
+            "lru": lru,
+            "fifo": lru if size >= distinct else fifo.get(size),
+            "best": lru if size >= distinct else best.get(size),
+        }
+        point: Summary = {
+            "blocks": size,
+            "tokens": size * paths.block_size,
+            "bytes": size * paths.block_size * asked.token_bytes if asked.token_bytes else None,
+        }
+        for name, hits in known.items():
+            found, warm = (None, None) if hits is None else (each * paths.block_size for each in hits)
+            point[name] = found
+            point[f"{name}_share"] = found / total if found is not None and total else None
+            point[f"{name}_warm_share"] = warm / later if warm is not None and later else None
+        points.append(point)
     return {
         "largest_request_blocks": least,
         "distinct_blocks": distinct,

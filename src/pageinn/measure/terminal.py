@@ -160,17 +160,26 @@ def _curve(curve: Summary) -> list[str]:
     if not points:
         return ["", *_wrapped(["no size asked for holds the largest request"])]
     known = points[0]["bytes"] is not None
-    head = f"{'Cache, tokens':>15}" + (f"{'bytes':>10}" if known else "")
-    width = WIDTH - len(head) - 42
-    lines = ["", f"{head}{'LRU':>9}{'last half':>11}  {'':<{width}}{'best possible':>15}"]
-    for point in points:
-        size = f"{gibibytes(point['bytes']):>10}" if known else ""
-        best = percent(point["best_share"]) if point["best_share"] is not None else ""
+    fifo = any(point["fifo_share"] is not None for point in points)
+    head = f"{'Cache, tokens':>15}" + (f"{'bytes':>11}" if known else "")
+    columns = f"{'LRU':>9}{'last half':>11}"
+    width = WIDTH - len(head) - len(columns) - 17 - 9 * fifo
+    lines = ["", f"{head}{columns}  {'':<{width}}{'FIFO' if fifo else '':>{9 * fifo}}{'best possible':>15}"]
+    for place, point in enumerate(points):
+        if _same(point, points[place - 1 : place] + points[place + 1 : place + 2]):
+            continue
+        size = f"{gibibytes(point['bytes']):>11}" if known else ""
+        best, first = (percent(point[name]) if point[name] is not None else "" for name in ("best_share", "fifo_share"))
         shares = f"{percent(point['lru_share']):>9}{percent(point['lru_warm_share']):>11}"
-        lines.append(
-            f"{count(point['tokens']):>15}{size}{shares}  {bar(point['lru_share'] or 0.0, width)}{best:>15}".rstrip()
-        )
+        drawn = f"  {bar(point['lru_share'] or 0.0, width)}{first:>{9 * fifo}}{best:>15}"
+        lines.append(f"{count(point['tokens']):>15}{size}{shares}{drawn}".rstrip())
     return lines
+
+
+def _same(point: Summary, beside: list[Summary]) -> bool:
+    """Whether a size finds what the one below it and the one above it find, as printed, so that it says nothing."""
+    names = ("lru_share", "lru_warm_share", "best_share")
+    return len(beside) == 2 and all(percent(other[name]) == percent(point[name]) for other in beside for name in names)
 
 
 def gibibytes(size: float) -> str:
