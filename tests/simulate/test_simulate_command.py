@@ -64,8 +64,29 @@ def test_all_combinations_are_tried_and_fit_80_columns(trace: Path, capsys: pyte
         *("--routing", "session,prefix", "--processes", "2", "--engine", "pageinn,openai"),
     )
     assert max(map(len, text.splitlines())) <= 80
-    assert "#25" in text
-    assert "#26" not in text
+    # 3 caches x 2 block sizes x (1 replica, or 2 with either routing), and a rule.
+    assert "#19" in text
+    assert "#20" not in text
+
+
+def test_without_requests_there_is_nothing_to_simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "[2025-07-01 10:00:00] Prefill batch. #new-seq: 1, #new-token: 10, #cached-token: 5, token usage: 0.0\n"
+    path = tmp_path / "sglang.log"
+    path.write_text(line)
+    assert main(["simulate", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"pageinn: {path}: no request that could be simulated; it has rates of an engine, not its requests\n"
+    )
+
+
+def test_what_is_not_known_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lengths claim no reuse, and one engine stands for all models of the log. An empty prompt breaks no rule."""
+    path = tmp_path / "lengths.csv"
+    path.write_text("time,model,prompt_tokens,output_tokens\n0,a,5000,1\n9,b,5000,1\n10,b,0,1\n")
+    told = json.loads(run(capsys, path, "--json", "--engine", "pageinn,llama.cpp,openai,anthropic"))
+    assert "note: 3 prompts known by their length only share nothing" in told["about"]
+    assert "note: requests of 2 models are all served by one, which they share" in told["about"]
+    assert [row["hit_rate"] for row in told["rows"]] == [0.0] * 4
 
 
 def test_two_processes_say_what_one_says(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

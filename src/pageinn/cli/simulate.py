@@ -89,6 +89,11 @@ def _simulate(args: Namespace, line: Roofline) -> tuple[list[Row], list[str]]:
     arrivals = Arrivals(args.speed, args.gap, args.max_tokens)
     workload = workload_of(reading, open_renderer(args.model), arrivals)
     jobs = workload.jobs
+    if not jobs:
+        said = (
+            f"the first: {workload.skipped[0]}" if workload.skipped else "it has rates of an engine, not its requests"
+        )
+        raise ReadError(f"{', '.join(args.trace)}: no request that could be simulated; {said}")
     labelled = list(_settings(args, line, jobs))
     simulated = [setting for _, setting in labelled if setting is not None]
     with tqdm(total=len(simulated), unit="setting", disable=not sys.stderr.isatty(), leave=False) as bar:
@@ -157,6 +162,9 @@ def _settings(args: Namespace, line: Roofline, jobs: list[Job]) -> Iterator[tupl
                 seen.add(engine)
                 yield {"engine": engine}, None
             continue
+        if replicas == 1:
+            # There is nothing to route.
+            routing = args.routing[0]  # noqa: PLW2901
         size = {"vllm": 16, "sglang": 1}.get(engine, block)
         eviction = policy if engine == "pageinn" else "lru"
         shared = (prefix_cache, eviction, admission, show_size(host), replicas, routing, seqs, batched)

@@ -76,17 +76,25 @@ def _add_settings(simulate: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--block-size", type=several(positive), default=[16], metavar="N", help="tokens per block (16)")
     group.add_argument(
-        "--prefix-cache", type=several(one_of("off", "live", "keep")), default=["keep"], metavar="HOW", help="keep"
+        "--prefix-cache",
+        type=several(one_of("off", "live", "keep")),
+        default=["keep"],
+        metavar="HOW",
+        help="off, live, keep (keep)",
     )
     group.add_argument(
-        "--eviction-policy", type=several(one_of("reuse", "lru")), default=["reuse"], metavar="NAME", help="reuse, lru"
+        "--eviction-policy",
+        type=several(one_of("reuse", "lru")),
+        default=["reuse"],
+        metavar="NAME",
+        help="reuse, lru (reuse)",
     )
     group.add_argument(
         "--admission",
         type=several(one_of("guaranteed", "predicted", "optimistic")),
         default=["predicted"],
         metavar="MODE",
-        help="predicted, guaranteed, optimistic",
+        help="predicted, guaranteed, optimistic (predicted)",
     )
     group.add_argument(
         "--host-memory-bytes",
@@ -100,7 +108,7 @@ def _add_settings(simulate: argparse.ArgumentParser) -> None:
         type=several(one_of(*ENGINES)),
         default=["pageinn"],
         metavar="NAME",
-        help=f"whose rule of reuse: {', '.join(ENGINES)}; the last three are compared by what they reuse only",
+        help=f"rule of reuse: {', '.join(ENGINES)} (pageinn); of the last three, only what they reuse is compared",
     )
     group.add_argument("--replicas", type=several(positive), default=[1], metavar="N", help="servers (1)")
     group.add_argument(
@@ -108,7 +116,7 @@ def _add_settings(simulate: argparse.ArgumentParser) -> None:
         type=several(one_of("round-robin", "session", "prefix")),
         default=["round-robin"],
         metavar="RULE",
-        help="to which server: round-robin, session, prefix",
+        help="to which server: round-robin, session, prefix (round-robin)",
     )
     group.add_argument(
         "--max-num-seqs", type=several(positive), default=[256], metavar="N", help="sequences computed at once (256)"

@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
-from pageinn.simulate.report import CACHE_HEADINGS, LATENCY_HEADINGS, Row, cache_cells, latency_cells, varied_and_fixed
+from pageinn.simulate.report import (
+    CACHE_HEADINGS,
+    LATENCY_HEADINGS,
+    Row,
+    cache_cells,
+    latency_cells,
+    show_seconds,
+    varied_and_fixed,
+)
 
 
 class _Plot(NamedTuple):
@@ -37,7 +45,7 @@ def page(rows: Sequence[Row], about: Sequence[str], goal: str) -> str:
         simulated = [name for name, _ in told]
         firsts = [figures.first.p95 if figures.first else 0.0 for _, figures in told]
         goodput = [figures.goodput for _, figures in told]
-        plots.append(_plot("Seconds to the first token, p95", simulated, firsts, lambda value: f"{value:.2f}"))
+        plots.append(_plot("Seconds to the first token, p95", simulated, firsts, show_seconds))
         plots.append(_plot(f"Goodput, tokens a second ({goal})", simulated, goodput, lambda value: f"{value:,.0f}"))
         cache = [[name, *cache_cells(figures)] for name, figures in told]
         latency = [[name, *latency_cells(figures)] for name, figures in told]

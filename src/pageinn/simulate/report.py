@@ -156,7 +156,12 @@ def _reuse_table(rows: Sequence[Row], names: _Names) -> list[str]:
 def _seconds(quantiles: Quantiles | None) -> list[str]:
     if quantiles is None:
         return ["-"] * 3
-    return [f"{value:.2f}" if value >= 1 else f"{value:.3f}" for value in quantiles]
+    return [show_seconds(value) for value in quantiles]
+
+
+def show_seconds(value: float) -> str:
+    """A time that may be one token's or a long queue's."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def _percent(share: float | None) -> str:

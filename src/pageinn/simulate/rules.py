@@ -70,7 +70,7 @@ class Slots:
         taken = shared[chosen]
         del self._slots[chosen]
         self._slots.append(prompt + job.answer)
-        return min(taken, total - 1)
+        return min(taken, max(total - 1, 0))
 
 
 class Steps:

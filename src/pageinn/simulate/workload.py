@@ -59,6 +59,12 @@ def workload_of(records: Iterable[Record], renderer: Renderer, arrivals: Arrival
     longest = max((one.output for one in drawn), default=1)
     limit = longest if arrivals.max_tokens is None else arrivals.max_tokens
     assumed = [*renderer.assumed, f"each request states max_tokens {limit:,}"]
+    lengths = sum(isinstance(one.record.prompt, Length) for one in drawn)
+    if lengths:
+        assumed.append(f"{lengths:,} prompts known by their length only share nothing")
+    models = len({one.record.model for one in drawn if one.record.model})
+    if models > 1:
+        assumed.append(f"requests of {models:,} models are all served by one, which they share")
     if guessed:
         assumed.append(f"{guessed:,} answers of unknown length have {DEFAULT_OUTPUT} tokens")
     if any(one.record.time is None for one in drawn):

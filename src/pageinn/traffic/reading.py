@@ -90,7 +90,8 @@ class _File:
         text = head.decode(errors="replace")
         lines = json_rows.is_lines(head)
         table = tables.table_of(text)
-        if form == ENGINE_LOG or (form is None and lines is not True and table is None and _engine_wrote(text)):
+        rows = lines is True and b"\n" in head.strip()
+        if form == ENGINE_LOG or (form is None and not rows and table is None and _engine_wrote(text)):
             return self._engine_lines(stream)
         if form == LENGTHS or (table is not None and table.lengths):
             return self._lengths(stream, table)
