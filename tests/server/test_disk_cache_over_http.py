@@ -33,6 +33,8 @@ def test_a_server_that_starts_again_hits(start_server, tmp_path: Path) -> None:
     assert again["choices"][0]["text"] == first["choices"][0]["text"]
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == prompt_tokens // 16 * 16
     assert server.metric("disk_cache_hits_total") == prompt_tokens // 16 * 16
+    (record,) = server.http.get("/cache/misses").json()["records"]
+    assert record["from"] == {"device": 0, "host": 0, "disk": prompt_tokens // 16 * 16, "public": 0}
     assert server.metric("disk_cache_errors_total") == 0
     assert server.metric("disk_cache_blocks") >= prompt_tokens // 16
     assert 0 < server.metric("disk_cache_bytes") <= 64 << 20

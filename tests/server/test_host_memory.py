@@ -19,6 +19,10 @@ def test_what_was_evicted_is_loaded_again(start_server, qwen_path: Path) -> None
     again = server.complete(prompts[0], max_tokens=2)
     assert again["choices"][0]["text"] == answers[0]["choices"][0]["text"]
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 199
+    record = server.http.get("/cache/misses").json()["records"][0]
+    assert record["from"]["host"] >= 192
+    assert record["from"]["device"] + record["from"]["host"] == record["cached_tokens"] == 199
+    assert record["from"]["disk"] == record["from"]["public"] == 0
     states = {state: server.metric("kv_host_blocks", state=state) for state in ("free", "kept", "held")}
     assert sum(states.values()) == total
     assert states["held"] == 0 < states["kept"]

@@ -157,11 +157,51 @@ def test_another_salt_is_another_scope(shop) -> None:
     assert (record["end"], record["cached_tokens"], record["cache_salt"]) == ("other scope", 0, "b")
 
 
+def test_it_says_where_the_tokens_were(shop) -> None:
+    """On the device, and how many of them are public."""
+    messages = [{"role": "system", "content": f"Public. {RULES}"}]
+    published = shop.http.post("/cache/public", json={"messages": messages}).json()["tokens"]
+    assert newest(shop)["tenant"] is None
+    chat(shop, f"Public. {RULES}", "Is this read?")
+    record = newest(shop)
+    assert record["from"]["device"] == record["cached_tokens"]
+    assert record["from"]["host"] == record["from"]["disk"] == 0
+    assert published // 16 * 16 <= record["from"]["public"] <= record["cached_tokens"]
+
+
 def test_what_a_reset_dropped_is_told_from_what_was_evicted(shop) -> None:
     chat(shop, f"Reset. {RULES}")
     assert shop.http.post("/reset_prefix_cache").status_code == 200
     chat(shop, f"Reset. {RULES}")
     assert newest(shop)["end"] == "reset"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_asks_gets_a_header(shop, stream: bool) -> None:
+    """What was found and why no more, and nothing of it in an answer to one who does not ask."""
+    asking = {"X-Cache-Match": "1"}
+    for second in (21, 22):
+        messages = [{"role": "system", "content": f"Header {stream}. It is 12:00:{second}.\n{RULES}"}]
+        body = {"messages": messages, "max_tokens": 2, "stream": stream}
+        got = shop.http.post("/v1/chat/completions", json=body, headers=asking)
+    record = newest(shop)
+    cached, prompt, position = (record[name] for name in ("cached_tokens", "prompt_tokens", "position"))
+    assert got.headers["x-cache-match"] == (
+        f"cached={cached}; prompt={prompt}; end=parted; kind=clock; part=system; position={position}"
+    )
+    assert "x-cache-match" not in shop.http.post("/v1/chat/completions", json=body).headers
+    several = {"prompt": ["one prompt", "and another"], "max_tokens": 1}
+    assert "x-cache-match" not in shop.http.post("/v1/completions", json=several, headers=asking).headers
+
+
+def test_a_header_tells_nothing_of_another_scope(shop) -> None:
+    body = {"messages": [{"role": "user", "content": f"Hush. {RULES}"}], "max_tokens": 1, "cache_salt": "a"}
+    assert shop.http.post("/v1/chat/completions", json=body).status_code == 200
+    body["cache_salt"] = "never before"
+    got = shop.http.post("/v1/chat/completions", json=body, headers={"X-Cache-Match": "1"})
+    assert "scope" not in got.headers["x-cache-match"]
+    assert got.headers["x-cache-match"].startswith("cached=0; ")
+    assert newest(shop)["end"] == "other scope"
 
 
 def test_a_bad_limit_is_refused_by_name(shop) -> None:

@@ -20,6 +20,7 @@ from pageinn.engine.messages import (
     GenerationRequest,
     RefusedError,
     ResetReport,
+    Sources,
     TakenView,
     TenantRules,
     TokenLogProb,
@@ -30,7 +31,7 @@ from pageinn.memory.retention import Pin
 from pageinn.memory.tokens import TOKEN_BYTES, pack
 from pageinn.scheduling.backlog import Queued
 from pageinn.scheduling.measuring import measured
-from pageinn.scheduling.plan import Abort, Arrive, Counters, Event, Outcome, Request, Stop, TenantCounters, Weigh
+from pageinn.scheduling.plan import Abort, Arrive, Counters, Event, Found, Outcome, Request, Stop, TenantCounters, Weigh
 from pageinn.scheduling.scheduler import Scheduler
 from pageinn.text.tokenizer import Tokenizer
 
@@ -187,6 +188,8 @@ class EngineCore:
         seated = {}
         for seat in plan.seated:
             stream = self._streams[seat.request_id]
+            if seat.found is not None:
+                stream.sources = self._sources(seat.request_id, seat.found)
             who = ChoiceId(seat.request_id, seat.choice)
             controls, score = stream.controls[seat.choice], stream.to_score(seat.choice)
             seated[seat.seat] = SeatParams(who, stream.request.sampling, stream.seed, controls, score)
@@ -212,6 +215,8 @@ class EngineCore:
         stream = self._streams[outcome.request_id]
         if outcome.retry_after is not None:
             delta = stream.turned_away(outcome, self._stats)
+            if self._disk is not None:
+                self._disk.forget(outcome.request_id)
             if outcome.choice == 0 and delta.busy is not None:
                 label = self.scheduler.memory.shares.label(stream.request.scope.tenant)
                 self._refused[label, delta.busy.reason.value] += 1
@@ -228,6 +233,11 @@ class EngineCore:
         if not stream.unfinished:
             del self._streams[outcome.request_id]
         return delta
+
+    def _sources(self, request_id: str, found: Found) -> Sources:
+        """Where a request's cached tokens were. What the disk brought came by the host."""
+        disk = 0 if self._disk is None else min(self._disk.loaded(request_id), found.host)
+        return Sources(found.cached - found.host, found.host - disk, disk, found.public)
 
     def _leave(self, stream: Stream, choice: int) -> None:
         """A choice's blocks are kept from now on."""

@@ -64,6 +64,10 @@ class DiskTier:
         """A request has gone."""
         self._prefetch.forget(request_id)
 
+    def loaded(self, request_id: str) -> int:
+        """Tokens that were loaded while a request waited for them; asked once, when it starts."""
+        return self._prefetch.loaded.pop(request_id, 0)
+
     def poll(self) -> list[Request]:
         """Requests that need not wait any more. Call it before a step is planned."""
         self._learn()

@@ -108,15 +108,24 @@ class Busy(NamedTuple):
     retry_after: int
 
 
+class Sources(NamedTuple):
+    """Where a request's cached tokens were: on the device, on the host, or on disk; and how many of them are public."""
+
+    device: int
+    host: int
+    disk: int
+    public: int
+
+
 @dataclass(frozen=True)
 class Delta:
     """A piece of one choice's answer.
 
     text never holds any part of a stop string. tokens and logprobs are what this piece newly generated; text may lag
     behind tokens (half a character, a possible stop string). cached_tokens counts prompt tokens that were not computed,
-    retained_tokens those that are kept for a time or pinned as asked for (of the request, the same in each delta).
-    error explains FinishReason.ERROR. prompt_logprobs come whole with each choice's first delta; the first token's is
-    None. busy: the request never started, and this is all there is.
+    retained_tokens those that are kept for a time or pinned as asked for; sources says where the cached ones were (all
+    three of the request, the same in each delta). error explains FinishReason.ERROR. prompt_logprobs come whole with
+    each choice's first delta; the first token's is None. busy: the request never started, and this is all there is.
     """
 
     request_id: str
@@ -130,6 +139,7 @@ class Delta:
     prompt_logprobs: tuple[PromptLogProb | None, ...] = ()
     retained_tokens: int = 0
     busy: Busy | None = None
+    sources: Sources | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pageinn.engine.messages import (
     FinishReason,
     GenerationRequest,
     PromptLogProb,
+    Sources,
     TokenLogProb,
 )
 from pageinn.engine.stats import Stats
@@ -45,6 +46,7 @@ class Stream:
         self.request = request
         self.seed = seed
         self.arrival = now
+        self.sources: Sources | None = None
         self.unfinished = set(range(request.sampling.n))
         sampling = request.sampling
         schema = sampling.json_schema
@@ -120,6 +122,7 @@ class Stream:
             error=error,
             prompt_logprobs=prompt_logprobs,
             retained_tokens=outcome.retained_tokens,
+            sources=self.sources,
         )
 
     def _time(self, choice: int, now: float, stats: Stats) -> None:

@@ -67,6 +67,8 @@ class Prefetch:
         #: Given up, but perhaps still in the thread's hands.
         self._late: list[Load] = []
         self.counts = PrefetchCounts(0, 0, 0, 0)
+        #: Tokens that came from disk while a request waited, until it starts.
+        self.loaded: dict[str, int] = {}
 
     @property
     def waiting(self) -> int:
@@ -85,6 +87,7 @@ class Prefetch:
 
     def forget(self, request_id: str) -> None:
         """A request has gone; what only it waited for is given up."""
+        self.loaded.pop(request_id, None)
         for loading in self._loadings[:]:
             loading.waiting = [waiter for waiter in loading.waiting if waiter.request.request_id != request_id]
             if not loading.waiting:
@@ -184,7 +187,11 @@ class Prefetch:
             entered += self._memory.insert_host(run.scope, packed, run.start, slots[:count])
             slots = slots[count:]
         self._memory.give_host(slots)
-        self._count(hits=entered * self._memory.block_size)
+        tokens = entered * self._memory.block_size
+        self._count(hits=tokens)
+        for waiter in loading.waiting:
+            name = waiter.request.request_id
+            self.loaded[name] = self.loaded.get(name, 0) + tokens
 
     def _count(self, queries: int = 0, hits: int = 0, declined: int = 0, late: int = 0) -> None:
         added = PrefetchCounts(queries, hits, declined, late)

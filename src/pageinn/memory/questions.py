@@ -99,6 +99,14 @@ class Questions:
         """How many tokens a match covers."""
         return match.place.offset // TOKEN_BYTES + (match.partial.tokens if match.partial else 0)
 
+    def sources(self, sequence: Sequence) -> tuple[int, int]:
+        """Of the tokens that a sequence found when it started, just now: those from the host, and those in public."""
+        public, node = 0, sequence.node
+        while node.parent is not None:
+            public += node.size if node.account is self.ledger.public else 0
+            node = node.parent
+        return sequence.loaded * self.block_size, public * self.block_size
+
     def leader(self, match: Match, scope: Scope, packed: bytes) -> Sequence | None:
         """The running sequence of the same scope that is about to compute the block after the match, or None."""
         account = self.ledger.find(scope)

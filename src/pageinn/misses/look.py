@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from pageinn.explain.culprit import WORTH, Parting, Span, partings
 from pageinn.explain.parts import pieces_of_text
-from pageinn.explain.units import Laid, Units
+from pageinn.explain.units import CHARACTERS_PER_TOKEN, Laid, Units
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks, unpack
 from pageinn.misses.record import Fault, Record
 
@@ -37,7 +37,8 @@ def _fault(record: Record, text: str, earlier: Record, decode: Decode) -> Fault 
         return None
     position = common_blocks(earlier.packed, 0, record.prompt, 0, TOKEN_BYTES)
     # What was found behind the difference, left by another request, was not lost by it.
-    lost = round(min(parting.gain - max(record.cached - position, 0), record.computed))
+    gain = parting.gain * CHARACTERS_PER_TOKEN * record.tokens / len(text)
+    lost = round(min(gain - max(record.cached - position, 0), record.computed))
     if lost < WORTH:
         return None
     line, column = _place(laid, parting, units)

@@ -61,9 +61,9 @@ def reasons(records: Sequence[Record], show_text: bool) -> list[Reason]:
     """Avoidable reasons first, the costliest first among them. records: the newest first, those looked at alone."""
     by_number = {record.number: record for record in records}
     cases = [
-        Case(record.fault.earlier, record.number, record.fault.parting)
+        Case(record.blame.earlier, record.number, record.blame.parting)
         for record in reversed(records)
-        if record.fault is not None
+        if record.blame is not None
     ]
     found: list[Reason] = []
     judged: set[int] = set()
@@ -75,7 +75,7 @@ def reasons(records: Sequence[Record], show_text: bool) -> list[Reason]:
     for record in records:
         if record.number not in judged:
             # A difference that many values showed to be content is one after all.
-            kind = Kind.TEXT if record.fault is not None else kind_of(record)
+            kind = Kind.TEXT if record.blame is not None else kind_of(record)
             rest.setdefault((kind, record.why), []).append(record)
     found += [_of_end(kind, group) for (kind, _), group in rest.items()]
     return sorted(found, key=lambda reason: (not reason.avoidable, -reason.tokens))
@@ -83,30 +83,30 @@ def reasons(records: Sequence[Record], show_text: bool) -> list[Reason]:
 
 def kind_of(record: Record) -> str:
     """What a record's match ended at: the culprit's kind where there is one to be blamed."""
-    if record.fault is not None:
-        return str(record.fault.parting.kind)
-    return str(Kind.TEXT if record.end is End.PARTED else record.end)
+    if record.blame is not None:
+        return str(record.blame.parting.kind)
+    return str(Kind.TEXT if record.told is End.PARTED else record.told)
 
 
 def lost(record: Record) -> int:
     """About how many tokens were computed again that an earlier request had computed."""
-    if record.fault is not None:
-        return record.fault.lost
-    if record.end not in _AVOIDABLE:
+    if record.blame is not None:
+        return record.blame.lost
+    if record.told not in _AVOIDABLE:
         return 0
-    return max((record.elsewhere if record.end is End.SCOPE else record.shared) - record.cached, 0)
+    return max((record.elsewhere if record.told is End.SCOPE else record.shared) - record.cached, 0)
 
 
 def position(record: Record) -> int:
     """Behind how many tokens a match ended, or would have ended."""
-    if record.fault is not None:
-        return record.fault.position
-    return record.cached if record.end in (End.EVICTED, End.RESET, End.NOT_KEPT) else max(record.shared, record.cached)
+    if record.blame is not None:
+        return record.blame.position
+    return record.cached if record.told in (End.EVICTED, End.RESET, End.NOT_KEPT) else max(record.shared, record.cached)
 
 
 def fix(record: Record) -> str:
     """What to do about it, in one sentence; "" where nothing is to be done."""
-    return record.fault.parting.fix if record.fault is not None else _FIXES.get(record.end, "")
+    return record.blame.parting.fix if record.blame is not None else _FIXES.get(record.told, "")
 
 
 def part_name(part: Part, show_text: bool) -> str:
@@ -130,7 +130,7 @@ def example_of(fault: Fault, later: Record, earlier: Record | None, show_text: b
 
 
 def _of_suspect(suspect: Suspect, records: Sequence[Record], by_number: dict[int, Record], show_text: bool) -> Reason:
-    faults = [record.fault for record in records if record.fault is not None]
+    faults = [record.blame for record in records if record.blame is not None]
     parts = Counter(part_name(fault.parting.part, show_text) for fault in faults)
     first = min(faults, key=lambda fault: fault.position)
     moved = [
@@ -154,7 +154,7 @@ def _of_suspect(suspect: Suspect, records: Sequence[Record], by_number: dict[int
 
 def _of_end(kind: str, records: Sequence[Record]) -> Reason:
     one = records[0]
-    avoidable = one.fault is None and one.end in _AVOIDABLE
+    avoidable = one.blame is None and one.told in _AVOIDABLE
     return Reason(
         part="",
         kind=kind,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pageinn.explain.culprit import Parting
+from pageinn.explain.culprit import WORTH, Parting
 from pageinn.memory.scopes import Scope
 from pageinn.memory.tokens import TOKEN_BYTES
 
@@ -28,13 +28,17 @@ class End(StrEnum):
     EVICTED = "evicted"
     RESET = "reset"
     NOT_KEPT = "not kept"
-    #: Another scope has more of it, which this one may not read.
+    #: Another scope has more of it, which this one may not read; told to operators alone.
     SCOPE = "other scope"
     BELOW = "below granularity"
     #: It does not read the cache.
     NOT_READ = "not read"
     #: What it found was left by a request that is not on record any more.
     UNKNOWN = "off the record"
+
+
+#: Ends at which nothing more of the prompt was to be found in its own scope.
+_OWN = frozenset({End.PARTED, End.NEW, End.GOES_ON, End.UNKNOWN})
 
 
 class Asked(NamedTuple):
@@ -47,6 +51,15 @@ class Asked(NamedTuple):
     packed: bytes
     why_not: str
     stores: bool
+
+
+class Origin(NamedTuple):
+    """Where the tokens that were found stood, and how many of them are public."""
+
+    device: int
+    host: int
+    disk: int
+    public: int
 
 
 class Near(NamedTuple):
@@ -85,6 +98,7 @@ class Record:
         "looked",
         "nearest",
         "number",
+        "origin",
         "packed",
         "scope",
         "shared",
@@ -95,7 +109,7 @@ class Record:
         "why",
     )
 
-    def __init__(self, number: int, asked: Asked, when: float, cached: int) -> None:
+    def __init__(self, number: int, asked: Asked, when: float, cached: int, origin: Origin | None = None) -> None:
         self.number = number
         self.id = asked.id
         self.scope = asked.scope
@@ -104,6 +118,7 @@ class Record:
         self.stores = asked.stores
         self.tokens = len(asked.packed) // TOKEN_BYTES
         self.cached = cached
+        self.origin = origin
         self.shared = 0
         self.nearest = -1
         self.elsewhere = 0
@@ -112,6 +127,23 @@ class Record:
         self.looked = False
         self.fault: Fault | None = None
         self.sketch: NDArray[np.uint64] | None = None
+
+    @property
+    def told(self) -> End:
+        """Why the match ended, to somebody who may know of other scopes."""
+        least = WORTH if self.fault is None else self.fault.lost
+        more = self.elsewhere - max(self.shared, self.cached) >= least
+        return End.SCOPE if more and self.end in _OWN else self.end
+
+    @property
+    def blame(self) -> Fault | None:
+        """The fault, where another scope does not have more."""
+        return None if self.told is End.SCOPE else self.fault
+
+    @property
+    def pending(self) -> bool:
+        """Whether only the texts can tell more, and nobody has looked at them yet."""
+        return self.end is End.PARTED and not self.looked
 
     @property
     def computed(self) -> int:

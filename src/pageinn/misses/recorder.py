@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import NamedTuple
 
-from pageinn.explain.culprit import WORTH
 from pageinn.memory.tokens import pack
 from pageinn.misses.alike import alike
 from pageinn.misses.history import History
 from pageinn.misses.look import Decode, look
-from pageinn.misses.record import Asked, End, Near, Record
+from pageinn.misses.record import Asked, End, Near, Origin, Record
 from pageinn.misses.thrift import Thrift
 
 
@@ -33,8 +32,8 @@ class Cache(NamedTuple):
 class Recorder:
     """The latest requests and why each found no more of its prompt in the cache.
 
-    `open`, `begin`, `finish` and `reset` take microseconds and are called as requests go on; `look` reads texts and is
-    called where nothing waits for it. Any thread may call any of them.
+    `open`, `begin`, `finish` and `reset` take microseconds and are called as requests go on; `look_at_all` and
+    `look_at` read texts and are called where nothing waits for them. Any thread may call any of them.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class Recorder:
         with self._lock:
             return Opened(asked, self.history.nearest(asked.scope, asked.packed))
 
-    def begin(self, opened: Opened, cached: int) -> Record:
-        """A request has its first token. cached: prompt tokens that it found."""
+    def begin(self, opened: Opened, cached: int, origin: Origin | None = None) -> Record:
+        """A request has its first token. cached: prompt tokens that it found. origin: where, if that is known."""
         with self._lock:
-            record = Record(self.history.count, opened.asked, self._clock(), cached)
+            record = Record(self.history.count, opened.asked, self._clock(), cached, origin)
             near, came_before = opened.near, True
             if near is None or cached > near.shared:
                 # What it waited for was computed after it came.
@@ -95,8 +94,6 @@ class Recorder:
             end = End.WHOLE
         elif nearest is not None and came_before and record.shared - record.cached >= self._cache.block_size:
             end = self._gone(nearest)
-        elif record.elsewhere - max(record.shared, record.cached) >= WORTH:
-            end = End.SCOPE
         elif nearest is not None and nearest.packed and record.packed.startswith(nearest.packed):
             end = End.GOES_ON
         else:
@@ -111,19 +108,27 @@ class Recorder:
 
     # --- when somebody asks ---
 
-    def look(self) -> int:
+    def look_at_all(self) -> int:
         """Look at what was not looked at yet, the newest first, for a bounded time; says how many are left."""
+        return self._look([record for record in self.snapshot() if record.pending])
+
+    def look_at(self, request_id: str) -> Record | None:
+        """The record of a request, looked at if that is affordable now; None if there is none, or none any more."""
+        record = next((record for record in self.snapshot() if record.id == request_id), None)
+        if record is not None and record.pending:
+            self._look([record])
+        return record
+
+    def _look(self, records: Sequence[Record]) -> int:
         with self._looking:
             allowed = self._thrift.allowance()
             began = thread_time()
             left = 0
-            for record in self.snapshot():
-                if record.looked or record.end is not End.PARTED:
-                    continue
-                if thread_time() - began < allowed:
-                    self._look_at(record)
-                else:
+            for record in records:
+                if thread_time() - began >= allowed:
                     left += 1
+                elif record.pending:
+                    self._read(record)
             self._thrift.spent(thread_time() - began)
             return left
 
@@ -132,7 +137,7 @@ class Recorder:
         with self._lock:
             return self.history.newest(len(self.history))
 
-    def _look_at(self, record: Record) -> None:
+    def _read(self, record: Record) -> None:
         with self._lock:
             nearest = self.history.find(record.nearest)
             others = [

@@ -10,7 +10,7 @@ from pageinn.explain.kinds import Kind
 from pageinn.explain.values import granularity
 from pageinn.memory.scopes import PUBLIC
 from pageinn.misses.reasons import Reason, detail_of, example_of, fix, kind_of, lost, part_name, position, reasons
-from pageinn.misses.record import End, Record
+from pageinn.misses.record import Record
 from pageinn.misses.recorder import Recorder
 
 VERSION = 1
@@ -18,9 +18,9 @@ VERSION = 1
 
 def misses(recorder: Recorder, limit: int, show_text: bool) -> dict[str, Any]:
     """What GET /cache/misses answers. limit: the most records listed; reasons are those of all that are kept."""
-    pending = recorder.look()
+    pending = recorder.look_at_all()
     records = recorder.snapshot()
-    looked = [record for record in records if record.looked or record.end is not End.PARTED]
+    looked = [record for record in records if not record.pending]
     return {
         "object": "cache.misses",
         "version": VERSION,
@@ -44,7 +44,7 @@ def _records(records: Sequence[Record], limit: int, show_text: bool) -> list[dic
 
 
 def _record(record: Record, by_number: dict[int, Record], show_text: bool) -> dict[str, Any]:
-    fault = record.fault
+    fault = record.blame
     nearest = by_number.get(fault.earlier if fault is not None else record.nearest)
     parting = None if fault is None else fault.parting
     return {
@@ -54,8 +54,9 @@ def _record(record: Record, by_number: dict[int, Record], show_text: bool) -> di
         "cache_salt": record.scope.salt,
         "prompt_tokens": record.tokens,
         "cached_tokens": record.cached,
-        "end": str(record.end),
-        "pending": record.end is End.PARTED and not record.looked,
+        "from": None if record.origin is None else record.origin._asdict(),
+        "end": str(record.told),
+        "pending": record.pending,
         "kind": kind_of(record),
         "detail": record.why
         if parting is None

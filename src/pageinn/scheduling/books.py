@@ -5,7 +5,7 @@ from __future__ import annotations
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.choice import Choice
-from pageinn.scheduling.plan import Counters, Ending, Request, TenantCounters, Work
+from pageinn.scheduling.plan import Counters, Ending, Found, Request, TenantCounters, Work
 
 
 class Books:
@@ -21,8 +21,11 @@ class Books:
         """How many tokens of a request's prompt are retained."""
         return self._retained.get(request_id, 0)
 
-    def start(self, choice: Choice) -> None:
-        """A choice starts for the first time. A request counts once; resuming after a preemption is no hit."""
+    def start(self, choice: Choice) -> Found | None:
+        """A choice starts for the first time. A request counts once; resuming after a preemption is no hit.
+
+        Where the first choice of a request found what it did not compute; None for the others.
+        """
         assert choice.sequence is not None
         choice.started = True
         # The last token is computed even if it is in the store.
@@ -30,13 +33,16 @@ class Books:
         request, counters = choice.request, self.counters
         first = request.request_id not in self._cached
         choice.cached_tokens = self._cached.setdefault(request.request_id, choice.reached)
-        if first:
-            counters.queries += choice.prompt_tokens
-            counters.hits += choice.reached
-            self.tenant(choice).queries += choice.prompt_tokens
-            self.tenant(choice).hits += choice.reached
-            counters.bypassed += 0 if request.read_cache else choice.prompt_tokens
-            counters.below_granularity += choice.prompt_tokens < self._memory.block_size
+        if not first:
+            return None
+        counters.queries += choice.prompt_tokens
+        counters.hits += choice.reached
+        self.tenant(choice).queries += choice.prompt_tokens
+        self.tenant(choice).hits += choice.reached
+        counters.bypassed += 0 if request.read_cache else choice.prompt_tokens
+        counters.below_granularity += choice.prompt_tokens < self._memory.block_size
+        host, public = self._memory.sources(choice.sequence)
+        return Found(choice.reached, min(host, choice.reached), min(public, choice.reached))
 
     def compute(self, choice: Choice, work: Work) -> None:
         """A choice has computed something."""

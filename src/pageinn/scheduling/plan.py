@@ -91,13 +91,25 @@ class Ending(StrEnum):
     QUEUE_TIMEOUT = "queue_timeout"
 
 
+class Found(NamedTuple):
+    """Prompt tokens that a request did not compute: all, those that came from the host, and those that are public."""
+
+    cached: int
+    host: int
+    public: int
+
+
 class Seated(NamedTuple):
-    """A choice takes a seat of the persistent batch, with this block table."""
+    """A choice takes a seat of the persistent batch, with this block table.
+
+    found: for the first choice of a request to start, when it does.
+    """
 
     seat: int
     request_id: str
     choice: int
     table: list[int]
+    found: Found | None = None
 
 
 class SeatEdit(NamedTuple):

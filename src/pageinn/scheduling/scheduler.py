@@ -26,6 +26,7 @@ from pageinn.scheduling.plan import (
     Counters,
     Ending,
     Event,
+    Found,
     Outcome,
     Plan,
     Preempted,
@@ -307,14 +308,13 @@ class Scheduler:
             self.memory.unpark(choice.parked)
             self.counters.swapped_in_blocks += sequence.loaded
             choice.parked = None
-        if not choice.started:
-            self._first_start(choice)
+        found = None if choice.started else self._first_start(choice)
         insort(self._running, choice, key=lambda running: running.arrival)
         self._by_sequence[sequence] = choice
         choice.seat = self._free_seats.pop()
         self._seats[choice.seat] = choice
         self._admission.start(choice)
-        return Seated(choice.seat, choice.request.request_id, choice.index, list(sequence.table))
+        return Seated(choice.seat, choice.request.request_id, choice.index, list(sequence.table), found)
 
     def _hold(self, choice: Choice, leader: Choice, until: int) -> None:
         self._queue.remove(choice)
@@ -326,12 +326,13 @@ class Scheduler:
         for choice in choices:
             self._queue.add(choice)
 
-    def _first_start(self, choice: Choice) -> None:
-        self._books.start(choice)
+    def _first_start(self, choice: Choice) -> Found | None:
+        found = self._books.start(choice)
         tenant = choice.request.scope.tenant
         self.shares.turn(tenant)
         self.shares.charge(tenant, choice.prompt_tokens - choice.reached)
         self.backlog.start(choice.request.request_id, self._now)
+        return found
 
     # --- results ---
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from pageinn.server.cache_match import match_header
 from pageinn.server.disconnect import until_gone
 from pageinn.server.errors import ApiError, ClientGone, internal
 from pageinn.server.generation import Piece, Run, Usage, collect, pieces
@@ -28,11 +30,12 @@ async def answer(http: Request, served: Served, run: Run, shape: Shape) -> Respo
     envelope = {"id": run.id, "created": int(time.time()), "model": served.model_name}
     if run.stream:
         first = await until_gone(http.receive, _first(stream))
-        return _EventStream(run, shape, envelope, first, stream)
+        return _EventStream(run, shape, envelope, first, stream, partial(match_header, http, served, run))
     async with aclosing(stream):
         answers, usage = await until_gone(http.receive, collect(stream, run))
     choices = [shape.whole(i, whole) for i, whole in enumerate(answers)]
-    return JSONResponse({**envelope, "object": shape.whole_object, "choices": choices, "usage": usage.as_json()})
+    body = {**envelope, "object": shape.whole_object, "choices": choices, "usage": usage.as_json()}
+    return JSONResponse(body, headers=await match_header(http, served, run))
 
 
 async def _first(stream: AsyncGenerator[Piece, None]) -> Piece:
@@ -41,7 +44,10 @@ async def _first(stream: AsyncGenerator[Piece, None]) -> Piece:
 
 
 class _EventStream(Response):
-    """Server-sent events: pieces, one usage chunk if asked for, [DONE]. The client's going cancels the run."""
+    """Server-sent events: pieces, one usage chunk if asked for, [DONE]. The client's going cancels the run.
+
+    more_headers: asked once the first piece is there.
+    """
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class _EventStream(Response):
         envelope: dict[str, Any],
         first: Piece,
         rest: AsyncGenerator[Piece, None],
+        more_headers: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers, media_type="text/event-stream")
@@ -60,6 +67,7 @@ class _EventStream(Response):
         self._usage = Usage(run)
         self._first = first
         self._rest = rest
+        self._more_headers = more_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._rest):
@@ -69,6 +77,7 @@ class _EventStream(Response):
                 return
 
     async def _send_all(self, send: Send) -> None:
+        self.headers.update(await self._more_headers())
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with aclosing(self._events()) as events:
             async for event in events:

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from pageinn.engine.messages import Delta, GenerationRequest
 from pageinn.memory.tokens import pack
 from pageinn.misses.history import MOST_RECORDS
-from pageinn.misses.record import Asked, Record
+from pageinn.misses.record import Asked, Origin, Record
 from pageinn.misses.recorder import Cache, Recorder
 from pageinn.misses.shown import misses
 from pageinn.server.errors import ApiError, short
@@ -57,7 +57,8 @@ class Watch:
     def see(self, delta: Delta) -> None:
         """Take in a delta that did not turn the request away."""
         if self._record is None:
-            self._record = self._recorder.begin(self._opened, delta.cached_tokens)
+            origin = None if delta.sources is None else Origin(*delta.sources)
+            self._record = self._recorder.begin(self._opened, delta.cached_tokens, origin)
         if delta.index == 0:
             self._answer += delta.tokens
             if delta.finish_reason is not None:
