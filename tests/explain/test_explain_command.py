@@ -36,6 +36,50 @@ def write(path: Path, found: list[Chat]) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("key", ["tenant", "model"])
+def test_tenants_and_models_share_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    """Two of them ask the same: only the third and fourth request find anything, and nothing is at fault."""
+    system = {"role": "system", "content": instructions()}
+    rows = [
+        {key: "ab"[k % 2], "messages": [system, {"role": "user", "content": f"{chr(65 + k)} please"}], "time": k}
+        for k in range(4)
+    ]
+    path = tmp_path / "two.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["explain", str(path), "--json"]) == 0
+    apart = json.loads(capsys.readouterr().out)
+    assert main(["measure", str(path), "--json"]) == 0
+    assert apart["hit_rate"] == pytest.approx(
+        json.loads(capsys.readouterr().out)["reuse"]["aligned"]["share"], abs=1e-6
+    )
+    assert 0.45 < apart["hit_rate"] < 0.5
+    assert apart["findings"] == []
+    assert [note["kind"] for note in apart["notes"]] == (["other tenants"] if key == "tenant" else [])
+    assert main(["explain", str(path), "--json", "--share-tenants"]) == 0
+    together = json.loads(capsys.readouterr().out)["hit_rate"]
+    assert 0.7 < together < 0.75 if key == "tenant" else together == apart["hit_rate"]
+
+
+def test_a_fault_of_one_tenant_is_fixed_in_its_own_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The written log keeps its tenants, so that it has the hit rate that was proved."""
+    rng = random.Random(5)
+    rows = []
+    for k in range(12):
+        head = f"Run {uuid_of(rng)}.\n" if k % 2 else ""
+        system = {"role": "system", "content": head + instructions()}
+        rows.append({"tenant": "ab"[k % 2], "messages": [system, {"role": "user", "content": f"{k}?"}], "time": k})
+    path, fixed = tmp_path / "two.jsonl", tmp_path / "fixed.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["explain", str(path), "--json", "--fix", str(fixed)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [finding["kind"] for finding in found["findings"]] == ["id"]
+    assert found["findings"][0]["requests"] == 5
+    assert main(["explain", str(fixed), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["hit_rate"] == pytest.approx(found["hit_rate_fixed"])
+    assert again["findings"] == []
+
+
 @pytest.fixture
 def faulty(tmp_path: Path) -> str:
     return write(tmp_path / "faulty.jsonl", chats(fault=True))

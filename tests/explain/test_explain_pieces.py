@@ -46,9 +46,11 @@ def test_what_was_put_into_the_middle_is_all_that_differs(head: list[int], new: 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=12), st.integers(1, 4))
 def test_replay_finds_the_longest_prefix_of_any_earlier_prompt(prompts: list[list[int]], block: int) -> None:
-    matches, rate = replay([pack(prompt) for prompt in prompts], block)
+    scopes = [sum(prompt) % 2 for prompt in prompts]
+    matches, rate = replay([pack(prompt) for prompt in prompts], block, scopes)
     for number, prompt in enumerate(prompts):
-        longest = max((len(os.path.commonprefix([prompt, one])) for one in prompts[:number]), default=0)  # type: ignore[type-var]  # noqa: RUF071
+        same = [one for one, scope in zip(prompts[:number], scopes, strict=False) if scope == scopes[number]]
+        longest = max((len(os.path.commonprefix([prompt, one])) for one in same), default=0)  # type: ignore[type-var]  # noqa: RUF071
         assert matches[number].tokens == longest
         earlier = matches[number].earlier
         if longest:

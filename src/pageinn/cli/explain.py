@@ -41,6 +41,8 @@ def explain_command(args: Namespace) -> int:
         return 2
     try:
         later = _compare(args) if args.before else _explain(args)
+    except BrokenPipeError:
+        raise
     except (ReadError, ModelError, TokenizerError, TemplateError, OSError) as error:
         print(f"pageinn: {error}", file=sys.stderr)
         return 1
@@ -92,7 +94,7 @@ def _compare(args: Namespace) -> Explained:
 def _explained(args: Namespace, logs: Sequence[str], rendering: Rendering, units: Units | None = None) -> Explained:
     reading = read(logs, args.format)
     with progress_bars() as progress:
-        found = explain(reading, rendering, args.block_size, progress, units)
+        found = explain(reading, rendering, args.block_size, progress, units, args.share_tenants)
     say_read(reading.report)
     if not found.log.records:
         raise ReadError(f"{_named(logs)}: no request's prompt is known as text, so there is nothing to explain")
@@ -122,7 +124,7 @@ def _write_fixed(args: Namespace, found: Explained, rendering: Rendering) -> Non
     for record in records:
         pieces = rendering.pieces(record)
         packed.append(rendering.pack("".join(piece.text for piece in pieces or ()), record))
-    rate = replay(packed, args.block_size)[1].hit_rate
+    rate = replay(packed, args.block_size, found.log.scopes)[1].hit_rate
     print(f"pageinn: wrote {args.fix}: {len(records):,} requests, hit rate {percent(rate)}", file=sys.stderr)
 
 

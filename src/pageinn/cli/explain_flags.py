@@ -29,6 +29,7 @@ def add_explain(commands: Commands) -> None:
     explain.add_argument("--after", nargs="+", metavar="LOG", help="compare: the later log")
     _add_reading(explain)
     explain.add_argument("--block-size", type=positive, default=16, metavar="N", help="tokens per block (16)")
+    explain.add_argument("--share-tenants", action="store_true", help="let tenants share prefixes")
     output = explain.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="the report for programs")
     output.add_argument("--html", type=Path, metavar="FILE", help="also write it as a page")

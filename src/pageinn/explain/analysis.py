@@ -37,15 +37,16 @@ def explain(
     block_size: int = 16,
     progress: Progress = lambda _stage, _count: None,
     units: Units | None = None,
+    share_tenants: bool = False,
 ) -> Explained:
     """Find, prove and price what keeps the prompts of a log from sharing prefixes.
 
     block_size: tokens per block; hit rates count whole blocks. progress: called with a stage and a count of requests.
-    units: those of another log that this one will be compared with.
+    units: those of another log that this one will be compared with. share_tenants: let tenants share prefixes.
     """
-    log = Log() if units is None else Log(units)
+    log = Log(share_tenants=share_tenants) if units is None else Log(units, share_tenants=share_tenants)
     log.read(records, rendering, progress)
-    matches, now = replay(log.packed, block_size)
+    matches, now = replay(log.packed, block_size, log.scopes)
     compared = compare(log, matches, progress)
     suspects = gather(case for case in compared.cases if case.parting.blamed)
     proof = prove(suspects, log, matches, now, rendering, block_size, progress)

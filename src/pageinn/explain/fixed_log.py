@@ -37,6 +37,8 @@ def fixed_records(explained: Explained) -> Iterator[Record]:
 def body(record: Record) -> dict[str, Any]:
     """A record as an OpenAI request body. Requests that were not explained have none: they are not in a fixed log."""
     row: dict[str, Any] = {"model": record.model} if record.model else {}
+    if record.tenant:
+        row["metadata"] = {"tenant": record.tenant}
     prompt = record.prompt
     if isinstance(prompt, Chat):
         row["messages"] = prompt.messages

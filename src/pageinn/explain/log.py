@@ -16,13 +16,17 @@ Progress = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class Log:
-    """skipped: requests whose prompts are known as ids or lengths alone, or which the template refused."""
+    """skipped: requests whose prompts are known as ids or lengths alone, or which the template refused.
+
+    share_tenants: whether prompts of different tenants may share a prefix.
+    """
 
     units: Units = field(default_factory=Units)
     records: list[Record] = field(default_factory=list)
     prompts: list[Laid] = field(default_factory=list)
     packed: list[bytes] = field(default_factory=list)
     skipped: int = 0
+    share_tenants: bool = False
 
     def read(self, records: Iterable[Record], rendering: Rendering, progress: Progress) -> None:
         """Lay out and tokenise all prompts, in the order of time where all have one."""
@@ -41,6 +45,11 @@ class Log:
             self.records = [self.records[k] for k in order]
             self.prompts = [self.prompts[k] for k in order]
             self.packed = [self.packed[k] for k in order]
+
+    @property
+    def scopes(self) -> list[tuple[str, str]]:
+        """For each prompt, whose prompts it may share prefixes with: the same model's, and the same tenant's."""
+        return [(record.model, "" if self.share_tenants else record.tenant) for record in self.records]
 
     def length(self, number: int) -> int:
         """The prompt's tokens."""

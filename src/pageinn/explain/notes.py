@@ -8,7 +8,7 @@ from pageinn.explain.culprit import WORTH
 from pageinn.explain.kinds import Kind
 from pageinn.explain.log import Log
 from pageinn.explain.pairs import Compared
-from pageinn.explain.replay import Match
+from pageinn.explain.replay import Match, replay
 from pageinn.explain.report import Note
 from pageinn.explain.suspects import Case
 
@@ -25,6 +25,7 @@ def notes(log: Log, matches: Sequence[Match], compared: Compared, block_size: in
     yield from _content_first(log, compared)
     yield from _not_reused(log, matches)
     yield from _inside_blocks(log, matches, block_size)
+    yield from _of_other_tenants(log, matches, block_size)
     if log.skipped:
         text = "Requests of which only ids or lengths are known: why they miss cannot be read from them."
         yield Note("no text", log.skipped, 0, text)
@@ -81,6 +82,20 @@ def _inside_blocks(log: Log, matches: Sequence[Match], block_size: int) -> Itera
             "computes the rest again: smaller blocks help, or an engine that shares to the token."
         )
         yield Note("inside a block", len(ends), sum(ends), text)
+
+
+def _of_other_tenants(log: Log, matches: Sequence[Match], block_size: int) -> Iterator[Note]:
+    if log.share_tenants or len({record.tenant for record in log.records}) < 2:
+        return
+    together, _ = replay(log.packed, block_size, [record.model for record in log.records])
+    more = [one.tokens - alone.tokens for one, alone in zip(together, matches, strict=True)]
+    tokens = sum(more)
+    if tokens >= _SHARE * sum(map(log.length, range(len(matches)))):
+        text = (
+            f"About {tokens:,} tokens were known of other tenants only, who keep their prefixes to themselves. Where "
+            "they may share, as a public prefix or with --share-tenants, these are reused too."
+        )
+        yield Note("other tenants", sum(count > 0 for count in more), tokens, text)
 
 
 def _not_reused(log: Log, matches: Sequence[Match]) -> Iterator[Note]:

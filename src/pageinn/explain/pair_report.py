@@ -37,11 +37,11 @@ def compare_prompts(earlier: Record, later: Record, rendering: Rendering) -> Pai
         laid.append(units.lay(pieces))
         packed.append(rendering.pack("".join(piece.text for piece in pieces), record))
     matcher = Matcher()
-    matcher.add(packed[0])
+    matcher.add(packed[0], 0)
     return Pair(
         names=(f"{earlier.source}:{earlier.line}", f"{later.source}:{later.line}"),
         tokens=(len(packed[0]) // TOKEN_BYTES, len(packed[1]) // TOKEN_BYTES),
-        shared=matcher.add(packed[1]).tokens,
+        shared=matcher.add(packed[1], 1).tokens,
         partings=tuple(partings(laid[0], laid[1], units)),
         assumed=tuple(rendering.assumed),
     )

@@ -44,7 +44,15 @@ def compare(log: Log, matches: Sequence[Match], progress: Progress) -> Compared:
 
     total = new = 0.0
     seen = np.zeros(len(weights), dtype=bool)
-    for number, (laid, match) in enumerate(zip(log.prompts, matches, strict=True)):
+    scopes = log.scopes
+    scope = None
+    # Prompts of different scopes have nothing to do with each other.
+    for number in sorted(range(len(matches)), key=scopes.__getitem__):
+        laid, match = log.prompts[number], matches[number]
+        if scopes[number] != scope:
+            scope = scopes[number]
+            similar.forget()
+            seen.fill(False)
         units = laid.units
         total += float(weights[units].sum())
         new += float(weights[np.unique(units[~seen[units]])].sum())
@@ -60,6 +68,7 @@ def compare(log: Log, matches: Sequence[Match], progress: Progress) -> Compared:
             found = partings(log.prompts[likeness.earlier], laid, log.units, same_session)
             result.cases += [Case(likeness.earlier, number, parting) for parting in found]
         progress("comparing", 1)
+    result.cases.sort(key=lambda case: case.later)
     result.families = tuple(sorted(Counter(map(root, range(len(family)))).values(), reverse=True))
     result.new = new / total if total else 0.0
     return result

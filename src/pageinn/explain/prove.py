@@ -52,7 +52,7 @@ def prove(
 ) -> Proof:
     """Rewrite one suspect after the other, those first that stand first in prompts, and keep what helps."""
     prompts = written = [Rewritten(laid) for laid in log.prompts]
-    packed, rate = log.packed, now
+    packed, rate, scopes = log.packed, now, log.scopes
     findings: list[Finding] = []
     numbers: Counter[str] = Counter()
     worth = max(WORTH, _SHARE * now.tokens)
@@ -66,7 +66,7 @@ def prove(
             old if new is before else rendering.pack(whole_text(new, log.units), record)
             for old, before, new, record in zip(packed, prompts, tried, log.records, strict=True)
         ]
-        tried_matches, tried_rate = replay(tried_packed, block_size)
+        tried_matches, tried_rate = replay(tried_packed, block_size, scopes)
         progress("proving", 1)
         if tried_rate.matched - rate.matched < worth or tried_rate.hit_rate <= rate.hit_rate:
             continue

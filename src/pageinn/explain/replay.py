@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
@@ -17,15 +18,14 @@ class Match(NamedTuple):
 
 
 class Matcher:
-    """Prompts in the order of their bytes: the longest common prefix is that with a neighbour."""
+    """Prompts of one scope in the order of their bytes: the longest common prefix is that with a neighbour."""
 
     def __init__(self) -> None:
         self._sorted: list[bytes] = []
         self._numbers: list[int] = []
-        self._count = 0
 
-    def add(self, prompt: bytes) -> Match:
-        """Match one prompt against all before it, then keep it."""
+    def add(self, prompt: bytes, number: int) -> Match:
+        """Match one prompt against all before it, then keep it under its number."""
         place = bisect_left(self._sorted, prompt)
         best = Match(0, self._numbers[0] if self._numbers else None)
         for neighbour in (place - 1, place):
@@ -35,8 +35,7 @@ class Matcher:
                     best = Match(shared, self._numbers[neighbour])
         if place == len(self._sorted) or self._sorted[place] != prompt:
             self._sorted.insert(place, prompt)
-            self._numbers.insert(place, self._count)
-        self._count += 1
+            self._numbers.insert(place, number)
         return best
 
 
@@ -53,13 +52,13 @@ class Rate(NamedTuple):
         return self.in_blocks / self.tokens if self.tokens else 0.0
 
 
-def replay(prompts: Iterable[bytes], block_size: int) -> tuple[list[Match], Rate]:
-    """Match each prompt against all before it."""
-    matcher = Matcher()
+def replay(prompts: Iterable[bytes], block_size: int, scopes: Sequence[Hashable]) -> tuple[list[Match], Rate]:
+    """Match each prompt against all before it of its scope. scopes: each prompt's."""
+    matchers: defaultdict[Hashable, Matcher] = defaultdict(Matcher)
     matches: list[Match] = []
     tokens = 0
-    for prompt in prompts:
-        matches.append(matcher.add(prompt))
+    for number, (prompt, scope) in enumerate(zip(prompts, scopes, strict=True)):
+        matches.append(matchers[scope].add(prompt, number))
         tokens += len(prompt) // TOKEN_BYTES
     matched = sum(match.tokens for match in matches)
     in_blocks = sum(match.tokens // block_size * block_size for match in matches)

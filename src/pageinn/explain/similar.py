@@ -50,6 +50,10 @@ class Similar:
         self._last[units] = number
         return found
 
+    def forget(self) -> None:
+        """Go on with prompts of another scope."""
+        self._last.fill(-1)
+
     def _find(self, units: NDArray[np.int32], longest: int | None) -> Likeness | None:
         assert longest is not None
         shared = leading(self._laid[longest].units, units)

@@ -138,7 +138,8 @@ class _Collector:
             )
         )
         if record.time is not None:
-            self.clock = True
+            # What is known by its length only says nothing of when the others came.
+            self.clock |= not isinstance(record.prompt, Length)
             self._time = record.time
         self.arrival.append(self._time)
         self.duration.append(self._duration(record, prompt_tokens, output_tokens))
