@@ -56,6 +56,17 @@ def test_anthropic_reads_what_an_earlier_prompt_wrote_up_to_its_end() -> None:
     assert cached(Breakpoints(), jobs) == [0, 1100, 1200, 0]
 
 
+def test_anthropic_reads_up_to_the_breakpoints_of_the_bodies() -> None:
+    """A breakpoint behind the system prompt is read by other questions; a request that sets none reads nothing."""
+    system = list(range(1200))
+    first, second, third = (turn(n, [*system, *range(3000 + n, 3100 + n)], float(n)) for n in range(3))
+    jobs = [first._replace(breakpoints=(1200, 1300)), second._replace(breakpoints=(1200,)), third]
+    jobs[2] = third._replace(breakpoints=())
+    assert cached(Breakpoints(), jobs) == [0, 1200, 0]
+    below = [one._replace(breakpoints=(1023,)) for one in jobs]
+    assert cached(Breakpoints(), below) == [0, 0, 0]
+
+
 def test_anthropic_writes_nothing_below_1024_tokens_and_renews_on_use() -> None:
     short, long = list(range(1000)), list(range(1024))
     assert cached(Breakpoints(), [turn(0, short), turn(1, short)]) == [0, 0]

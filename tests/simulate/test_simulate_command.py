@@ -56,6 +56,20 @@ def test_engines_differ_by_their_rules(trace: Path, capsys: pytest.CaptureFixtur
     assert found == pytest.approx(expected)
 
 
+def test_breakpoints_of_a_log_say_what_anthropic_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three questions behind one system prompt of some 2,000 words: it is kept where it is marked, and only there."""
+    system = {"type": "text", "text": "word " * 2000}
+    marked = {**system, "cache_control": {"type": "ephemeral"}}
+    rates = {}
+    for name, head in (("marked", marked), ("unmarked", system)):
+        path = tmp_path / name
+        bodies = [{"model": "c", "system": [head], "messages": [{"role": "user", "content": ask}]} for ask in "abc"]
+        path.write_text("".join(json.dumps(each) + "\n" for each in bodies))
+        rates[name] = json.loads(run(capsys, path, "--json", "--engine", "anthropic"))["rows"][0]["hit_rate"]
+    assert rates["marked"] == pytest.approx(2 / 3, abs=0.01)
+    assert rates["unmarked"] == 0.0
+
+
 def test_all_combinations_are_tried_and_fit_80_columns(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = run(
         capsys,

@@ -103,7 +103,31 @@ class TestBodies:
             ],
             [{"type": "function", "function": function}],
             {},
+            (Chat([{"role": "system", "content": "Be brief."}], [{"type": "function", "function": function}], {}),),
         )
+
+    def test_breakpoints_of_anthropic(self, tmp_path: Path) -> None:
+        """Each is the conversation up to the marked part: of the tools, the system prompt, the messages, or all."""
+        mark = {"cache_control": {"type": "ephemeral"}}
+        parts = [
+            {"type": "text", "text": "One."},
+            {"type": "text", "text": " Two.", **mark},
+            {"type": "text", "text": "!"},
+        ]
+        body = {
+            "system": [{"type": "text", "text": "Be"}, {"type": "text", "text": " brief.", **mark}],
+            "tools": [{"name": "ls", **mark}, {"name": "rm"}],
+            "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "Hm."}, MESSAGES[1]],
+            **mark,
+        }
+        (record,) = records(jsonl(tmp_path / "log.jsonl", body))
+        assert isinstance(record.prompt, Chat)
+        tools, system, message, whole = record.prompt.breakpoints
+        names = [[tool["function"]["name"] for tool in part.tools] for part in (tools, system)]
+        assert names == [["ls"], ["ls", "rm"]]
+        assert system.messages == [{"role": "system", "content": "Be brief."}]
+        assert message.messages == [*system.messages, {"role": "user", "content": "One. Two."}]
+        assert whole == record.prompt._replace(breakpoints=())
 
     def test_recorded_exchanges_of_anthropic(self) -> None:
         """Anthropic's input_tokens leave the cached ones out: 4 + 18,131 are the prompt."""

@@ -26,7 +26,8 @@ class Job(NamedTuple):
     """time: when the request arrives, in seconds. output: the tokens after which its answer ends by itself.
 
     answer: the packed tokens of it, as far as they are known; others are made up, different for each request.
-    session: what a router may keep together; "" for none.
+    session: what a router may keep together; "" for none. breakpoints: up to where the body asks Anthropic to cache it,
+    in tokens; None where the log says nothing of them.
     """
 
     time: float
@@ -34,6 +35,7 @@ class Job(NamedTuple):
     output: int
     answer: bytes = b""
     session: str = ""
+    breakpoints: tuple[int, ...] | None = None
 
 
 def job(

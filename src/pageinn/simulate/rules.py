@@ -103,8 +103,9 @@ class Breakpoints:
     """Anthropic's explicit caching: what was written up to a breakpoint can be read up to there for `ttl` seconds.
 
     https://docs.claude.com/en/docs/build-with-claude/prompt-caching: at least 1,024 tokens; each use renews the time. A
-    log that says nothing of breakpoints is taken to set one at the end of each prompt, as agents do, so that the next
-    turn reads all of this one. Organisations (here: tenants) do not share.
+    request looks back from its own breakpoints; that it does so over 20 parts only is left out. A log that says nothing
+    of breakpoints is taken to set one at the end of each prompt, as agents do, so that the next turn reads all of this
+    one. Organisations (here: tenants) do not share.
     """
 
     LEAST = 1024
@@ -114,19 +115,19 @@ class Breakpoints:
         self._written: dict[Scope, dict[int, dict[bytes, float]]] = {}
 
     def cached(self, job: Job) -> int:
-        """The longest earlier prompt, still kept, that this one begins with."""
+        """The longest prefix, written before and still kept, that this prompt begins with up to its last breakpoint."""
         prompt = job.request.prompt
-        total = len(prompt) // TOKEN_BYTES
+        ends = (len(prompt) // TOKEN_BYTES,) if job.breakpoints is None else job.breakpoints
         written = self._written.setdefault(job.request.scope, {})
-        lengths = sorted(length for length in written if length <= total)
+        lengths = sorted(length for length in written if length <= max(ends, default=0))
         found = 0
         for length, digest in zip(lengths, _digests(prompt, lengths), strict=True):
             if job.time - written[length].get(digest, _NEVER) <= self._ttl:
                 written[length][digest] = job.time
                 found = length
-        if total >= self.LEAST:
-            (digest,) = _digests(prompt, [total])
-            written.setdefault(total, {})[digest] = job.time
+        ends = tuple(end for end in ends if end >= self.LEAST)
+        for end, digest in zip(ends, _digests(prompt, ends), strict=True):
+            written.setdefault(end, {})[digest] = job.time
         return found
 
 

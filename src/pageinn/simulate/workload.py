@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pageinn.memory.scopes import DEFAULT, Scope
-from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.memory.tokens import TOKEN_BYTES, common_blocks
 from pageinn.simulate.jobs import BlockTokens, Job, job
-from pageinn.traffic import BadRowError, BlockIds, Length, Record, Renderer
+from pageinn.traffic import BadRowError, BlockIds, Chat, Length, Record, Renderer
 
 #: Answers of a log that does not say how long they were.
 DEFAULT_OUTPUT = 128
@@ -41,6 +41,7 @@ class _Drawn(NamedTuple):
     prompt: bytes
     answer: bytes
     output: int
+    breakpoints: tuple[int, ...]
 
 
 def workload_of(records: Iterable[Record], renderer: Renderer, arrivals: Arrivals) -> Workload:
@@ -55,7 +56,8 @@ def workload_of(records: Iterable[Record], renderer: Renderer, arrivals: Arrival
             continue
         known = record.output_tokens if record.output_tokens is not None else len(answer) // TOKEN_BYTES or None
         guessed += known is None
-        drawn.append(_Drawn(record, prompt, answer, max(DEFAULT_OUTPUT if known is None else known, 1)))
+        length = max(DEFAULT_OUTPUT if known is None else known, 1)
+        drawn.append(_Drawn(record, prompt, answer, length, _breakpoints(record, prompt, renderer)))
     longest = max((one.output for one in drawn), default=1)
     limit = longest if arrivals.max_tokens is None else arrivals.max_tokens
     assumed = [*renderer.assumed, f"each request states max_tokens {limit:,}"]
@@ -71,7 +73,10 @@ def workload_of(records: Iterable[Record], renderer: Renderer, arrivals: Arrival
         assumed.append(f"requests without a time come {arrivals.gap:g} s after the one before them")
     if arrivals.speed != 1.0:
         assumed.append(f"requests come {arrivals.speed:g} times as fast as in the log")
-    return Workload(_timed(drawn, arrivals, limit), skipped, assumed)
+    jobs = _timed(drawn, arrivals, limit)
+    if any(one.breakpoints for one in drawn):
+        jobs = [one._replace(breakpoints=each.breakpoints) for one, each in zip(jobs, drawn, strict=True)]
+    return Workload(jobs, skipped, assumed)
 
 
 def _tokens(record: Record, renderer: Renderer, blocks: BlockTokens) -> tuple[bytes, bytes]:
@@ -86,9 +91,26 @@ def _tokens(record: Record, renderer: Renderer, blocks: BlockTokens) -> tuple[by
     return rendered.prompt, rendered.answer
 
 
+def _breakpoints(record: Record, prompt: bytes, renderer: Renderer) -> tuple[int, ...]:
+    """Where they stand in the prompt: as far as the conversation up to there is rendered alike.
+
+    One whose part alone the template refuses is left out.
+    """
+    found = []
+    for part in record.prompt.breakpoints if isinstance(record.prompt, Chat) else ():
+        try:
+            rendered = renderer.render(replace(record, prompt=part, output=None))
+        except BadRowError:
+            renderer.assumed["breakpoints where the chat template takes no end are left out"] = None
+            continue
+        assert rendered is not None
+        found.append(common_blocks(rendered.prompt, 0, prompt, 0, TOKEN_BYTES))
+    return tuple(sorted(set(found)))
+
+
 def _timed(drawn: list[_Drawn], arrivals: Arrivals, limit: int) -> list[Job]:
     jobs, now, began = [], 0.0, None
-    for number, (record, prompt, answer, output) in enumerate(drawn):
+    for number, (record, prompt, answer, output, _) in enumerate(drawn):
         if record.time is None:
             now += arrivals.gap if number else 0.0
         else:

@@ -44,17 +44,49 @@ def records(row: Row, place: Place) -> Iterator[Record]:
 
 def chat(body: Row) -> Chat:
     """The conversation in OpenAI's shape: the system prompt first, tool results as messages of their own."""
+    if not objects_of(body.get("messages"), "messages"):
+        raise BadRowError("'messages' is empty")
+    whole = _chat(body)
+    return whole._replace(breakpoints=tuple(_chat(part) for part in _up_to_breakpoints(body)))
+
+
+def _chat(body: Row) -> Chat:
     messages: list[Row] = []
     system = body.get("system")
     if system:
         messages.append({"role": "system", "content": _text(system, "system")})
-    given = objects_of(body.get("messages"), "messages")
-    if not given:
-        raise BadRowError("'messages' is empty")
-    for place, message in enumerate(given):
+    for place, message in enumerate(objects_of(body.get("messages"), "messages")):
         messages += _messages(message, place)
     tools = [_tool(tool) for tool in objects_of(body.get("tools"), "tools")]
     return Chat(messages, tools, {})
+
+
+def _up_to_breakpoints(body: Row) -> Iterator[Row]:
+    """The body cut behind each part that has a `cache_control`, in their order: tools, system, messages.
+
+    One of the body itself stands at its end.
+    """
+    tools = objects_of(body.get("tools"), "tools")
+    for count in _marked(tools):
+        yield {"tools": tools[:count]}
+    system = body.get("system")
+    for count in _marked(system):
+        yield {"tools": tools, "system": objects_of(system, "system")[:count]}
+    given = objects_of(body.get("messages"), "messages")
+    for place, message in enumerate(given):
+        content = message.get("content")
+        for count in _marked(content):
+            cut = {**message, "content": objects_of(content, "content")[:count]}
+            yield {"tools": tools, "system": system, "messages": [*given[:place], cut]}
+    if body.get("cache_control"):
+        yield {key: body.get(key) for key in ("tools", "system", "messages")}
+
+
+def _marked(parts: Any) -> list[int]:
+    """How many parts there are up to each that is marked, this one too."""
+    if not isinstance(parts, list):
+        return []
+    return [count for count, part in enumerate(parts, 1) if isinstance(part, dict) and part.get("cache_control")]
 
 
 def _tool(tool: Row) -> Row:

@@ -130,7 +130,9 @@ def _prompt(given: Any, parameters: Row, tokens: Any) -> Prompt:
 
 def _chat(body: Row) -> Chat:
     parts = [part for message in objects_of(body["messages"], "messages") for part in _parts(message)]
-    own = "system" in body or any(part.get("type") in ("tool_use", "tool_result") for part in parts)
+    own = "system" in body or any(
+        part.get("type") in ("tool_use", "tool_result") or "cache_control" in part for part in parts
+    )
     return anthropic_chat(body) if own else openai_chat(body)
 
 

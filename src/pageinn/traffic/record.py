@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 
 class Chat(NamedTuple):
-    """Messages in OpenAI's shape, tools in OpenAI's shape, and what else the chat template is told."""
+    """Messages in OpenAI's shape, tools in OpenAI's shape, and what else the chat template is told.
+
+    breakpoints: the conversation up to each of Anthropic's `cache_control`, as far as the body sets any.
+    """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     template_kwargs: dict[str, Any]
+    breakpoints: tuple[Chat, ...] = ()
 
 
 class Text(NamedTuple):
