@@ -56,7 +56,7 @@ def listen(watch: subprocess.Popen[str], raised: threading.Event) -> None:
 
 
 def run(url: str, calm: float, rate: float, raised: threading.Event) -> None:
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=600) as client:
         began, number, rng = time.monotonic(), 0, Random()
         edges = [look(client, metrics_url(url), 0.0)]
         changed: float | None = None
