@@ -23,7 +23,7 @@ from pageinn.engine.default_model import default_model
 from .agreement import answers, prompts
 from .engines import CHILDREN, Engine, Setup, llama_server, openvino, pageinn, transformers, vllm
 from .load import LoadError, Target, drive
-from .record import BASELINE, Record
+from .record import BASELINE, Record, best_dtype
 from .report import plot, report
 from .workloads import WORKLOADS, Step, drawn, workload
 
@@ -74,7 +74,11 @@ def parsed() -> argparse.Namespace:
         peers.add_argument(
             flag, type=Path, default=where and Path(where), metavar="PATH", help=f"{help_text} (${variable})"
         )
-    peers.add_argument("--vllm-dtype", default="float32", help="what vLLM computes in (default: float32)")
+    peers.add_argument(
+        "--vllm-dtype",
+        default=best_dtype(),
+        help="what vLLM computes in (default: bfloat16 where the processor has it)",
+    )
     return parser.parse_args()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from .pipe_target import PipeTarget
 
 CHILDREN = Path(__file__).parent / "children"
 #: An engine that is not up by then will not come up.
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -135,20 +136,29 @@ async def _server(dialect: Dialect, command: Sequence[str], setup: Setup, env: d
     url, log = f"http://127.0.0.1:{port}", setup.work / f"{dialect.name}.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *command, "--host", "127.0.0.1", "--port", str(port), stdout=output, stderr=output, env=_environment(env)
+            *[*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=output,
+            stderr=output,
+            env=_environment(env),
+            start_new_session=True,
         )
     try:
         await _wait_for(url + dialect.ready, process, log)
         async with HttpTarget(url, dialect) as target:
             yield target
     finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), 30)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """The server and, at the latest then, the processes that it started: it leads a group of its own."""
+    if process.returncode is None:
+        process.terminate()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 30)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 async def _wait_for(url: str, process: asyncio.subprocess.Process, log: Path) -> None:

@@ -109,12 +109,22 @@ def quantile(ordered: list[float], share: float) -> float:
 
 def machine() -> dict[str, Any]:
     """What a reader needs to compare: processor, cores that may be used, and the vector units it has."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    about = dict(line.split(":", 1) for line in lines if ":" in line)
-    flags = next(value for name, value in about.items() if name.strip() == "flags").split()
+    about = _processor()
     return {
-        "processor": next(value for name, value in about.items() if name.strip() == "model name").strip(),
+        "processor": about["model name"],
         "cores": len(os.sched_getaffinity(0)),
-        "avx512": any(flag.startswith("avx512") for flag in flags),
+        "avx512": "avx512" in about["flags"],
+        "bfloat16": best_dtype() == "bfloat16",
         "python": platform.python_version(),
     }
+
+
+def best_dtype() -> str:
+    """bfloat16 where the processor multiplies it, which is faster there than float32."""
+    return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(_processor()["flags"].split()) else "float32"
+
+
+def _processor() -> dict[str, str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
