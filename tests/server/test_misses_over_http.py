@@ -220,6 +220,35 @@ def test_what_is_shown(shop) -> None:
     json.dumps(got, allow_nan=False)
 
 
+def test_the_log_says_once_that_what_prompts_begin_with_has_changed(
+    start_server, qwen_path: Path, tmp_path, comes_true
+) -> None:
+    """A new rule in the system prompt; then a restart with nothing changed. The text is masked."""
+    flags = (str(qwen_path), "--kv-cache-memory-bytes", "4MiB", "--threads", "1")
+
+    def lines(server) -> list[str]:
+        return [line for line in server.log if "begin with head" in line]
+
+    server = start_server(*flags, "--prompt-heads", str(tmp_path / "heads.json"))
+    rules = RULES[:900]
+    for _ in range(9):
+        chat(server, rules, max_tokens=1)
+    assert comes_true(lambda: len(lines(server)) == 1)
+    for _ in range(24):
+        chat(server, rules.replace("item 5 names", "item 5 never names"), max_tokens=1)
+    assert comes_true(lambda: len(lines(server)) == 2)
+    assert "line 7 differs: 'Xxxx 0: xx xxxxxx xxxxx xxxx 0 xxxxx xxxxx" in lines(server)[1]
+    deploys = server.http.get("/cache/misses").json()["deploys"]
+    assert [deploy["line"] for deploy in deploys] == [7, 0]
+    assert server.stop() == 0
+    server = start_server(*flags, "--prompt-heads", str(tmp_path / "heads.json"))
+    for _ in range(9):
+        chat(server, rules.replace("item 5 names", "item 5 never names"), max_tokens=1)
+    assert comes_true(lambda: len(lines(server)) == 1)
+    assert lines(server)[0].strip().endswith("as before the restart")
+    assert server.stop() == 0
+
+
 KEYS = """
 [tenants.alice]
 keys = ["sk-alice"]

@@ -38,6 +38,13 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="show admins what differs in prompts; without it, its form alone, letters as x and digits as 0",
     )
+    group.add_argument(
+        "--prompt-heads",
+        type=Path,
+        metavar="FILE",
+        help="keep here what prompts begin with, so that the log says after a restart whether that has changed "
+        "(default: in the folder of --disk-cache, where there is one)",
+    )
     _add_queue(parser)
     parser.add_argument(
         "--config",
@@ -75,6 +82,7 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 def as_asked(served: Served, args: argparse.Namespace) -> Served:
     """What is served, under the names and in the manner asked for."""
     given = vars(args)
+    folder: Path | None = given.get("disk_cache")
     name, *aliases = given.get("served_model_name", (served.model_name,))
     return replace(
         served,
@@ -82,4 +90,5 @@ def as_asked(served: Served, args: argparse.Namespace) -> Served:
         aliases=tuple(dict.fromkeys(aliases)),
         canonical_tools=given.get("canonical_tools", False),
         show_prompt_text=given.get("show_prompt_text", False),
+        prompt_heads=given.get("prompt_heads", folder and folder / "prompt-heads.json"),
     )

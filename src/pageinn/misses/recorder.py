@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pageinn.memory.tokens import pack
 from pageinn.misses.alike import alike
+from pageinn.misses.deploys import Deploys
 from pageinn.misses.history import History
 from pageinn.misses.look import Decode, look
 from pageinn.misses.record import Asked, End, Near, Origin, Record
@@ -37,9 +38,15 @@ class Recorder:
     """
 
     def __init__(
-        self, cache: Cache, decode: Decode, clock: Callable[[], float], history: History | None = None
+        self,
+        cache: Cache,
+        decode: Decode,
+        clock: Callable[[], float],
+        history: History | None = None,
+        deploys: Deploys | None = None,
     ) -> None:
         self.history = history or History()
+        self.deploys = deploys or Deploys(decode, clock)
         self._cache = cache
         self._decode = decode
         self._clock = clock
@@ -71,6 +78,7 @@ class Recorder:
             record.elsewhere = elsewhere.shared if elsewhere is not None else 0
             record.end = self._end(record, came_before)
             self.history.add(record)
+        self.deploys.see(record)
         return record
 
     def finish(self, record: Record, answer: Sequence[int]) -> None:
@@ -105,6 +113,10 @@ class Recorder:
         if not self._cache.keeps:
             return End.NOT_KEPT
         return End.RESET if nearest.when < self._reset else End.EVICTED
+
+    def close(self) -> None:
+        """No request follows."""
+        self.deploys.close()
 
     # --- when somebody asks ---
 

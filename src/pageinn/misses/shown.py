@@ -30,6 +30,7 @@ def misses(recorder: Recorder, limit: int, show_text: bool) -> dict[str, Any]:
         "prompt_tokens": sum(record.tokens for record in records),
         "cached_tokens": sum(record.cached for record in records),
         "reasons": [_reason(reason) for reason in reasons(looked, show_text)],
+        "deploys": [deploy._asdict() for deploy in reversed(recorder.deploys.told.copy())],
         "records": _records(records, limit, show_text),
     }
 

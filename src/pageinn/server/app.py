@@ -64,6 +64,7 @@ def create_app(served: Served, body_limit: int = DEFAULT_LIMIT, access: Access |
             yield
         app.state.phase = Phase.DRAINING
         await served.client.drain()
+        recorder.close()
 
     app = FastAPI(title="pageinn", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.phase = Phase.STARTING

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
 
 from pageinn.engine.messages import Delta, GenerationRequest
 from pageinn.memory.tokens import pack
+from pageinn.misses.deploys import Deploys
 from pageinn.misses.history import MOST_RECORDS
 from pageinn.misses.record import Asked, Origin, Record
 from pageinn.misses.recorder import Cache, Recorder
@@ -24,7 +26,9 @@ _LISTED = 50
 def recorder_of(served: Served) -> Recorder:
     """A recorder for what a server serves."""
     cache = Cache(served.client.stats().block_size, served.cache_config.get("prefix_cache") == "keep")
-    return Recorder(cache, lambda tokens: served.tokenizer.decode(tokens, show_control=True), time.time)
+    decode = partial(served.tokenizer.decode, show_control=True)
+    deploys = Deploys(decode, time.time, served.prompt_heads, served.show_prompt_text)
+    return Recorder(cache, decode, time.time, deploys=deploys)
 
 
 def add_misses(app: FastAPI, recorder: Recorder, show_text: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pageinn.engine.client import EngineClient
 from pageinn.misses.recorder import Recorder
@@ -20,6 +21,7 @@ class Served:
     aliases: further names of the model.
     canonical_tools: whether tool schemas reach the template with their keys in one order.
     show_prompt_text: whether an admin sees text of prompts; else its form alone.
+    prompt_heads: a file that keeps what prompts began with for the next start of the server.
     misses: records what requests find in the cache; None records nothing.
     """
 
@@ -34,6 +36,7 @@ class Served:
     canonical_tools: bool = False
     aliases: tuple[str, ...] = ()
     show_prompt_text: bool = False
+    prompt_heads: Path | None = None
     misses: Recorder | None = None
 
     @property
