@@ -36,6 +36,25 @@ def write(path: Path, found: list[Chat]) -> str:
     return str(path)
 
 
+def test_what_fixes_are_worth(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Priced by hand: computed tokens at 3 a million, cached ones at 0.3, prefilled at 1,000 a second."""
+    rates = ["--price", "3", "--cached-price", "0.3", "--prefill-rate", "1000"]
+    assert main(["explain", faulty, "--json", *rates]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for name, key in (("as_logged", "hit_rate"), ("fixed", "hit_rate_fixed")):
+        cached = found[key] * found["prompt_tokens"]
+        computed = found["prompt_tokens"] - cached
+        # The context that is moved gets a heading, so that fixed prompts are a little longer.
+        close = {"rel": 0.01 if name == "fixed" else 1e-4}
+        assert found["worth"]["cost"][name] == pytest.approx((3 * computed + 0.3 * cached) / 1e6, **close)
+        assert found["worth"]["prefill_seconds"][name] == pytest.approx(computed / 1000, **close)
+    assert main(["explain", faulty, *rates]) == 0
+    text = capsys.readouterr().out
+    assert "At 3 a million prompt tokens, and 0.3 a million cached ones, the prompts cost" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert main(["explain", faulty, "--cached-price", "1"]) == 2
+
+
 @pytest.mark.parametrize("key", ["tenant", "model"])
 def test_tenants_and_models_share_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
     """Two of them ask the same: only the third and fourth request find anything, and nothing is at fault."""

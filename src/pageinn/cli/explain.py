@@ -24,6 +24,7 @@ from pageinn.explain.rendering import Rendering
 from pageinn.explain.replay import replay
 from pageinn.explain.text_report import percent, text_report
 from pageinn.explain.units import Units
+from pageinn.explain.worth import Rates, worth, worth_lines
 from pageinn.model.config import ModelError
 from pageinn.text.template import TemplateError
 from pageinn.text.tokenizer import TokenizerError
@@ -60,6 +61,10 @@ def _usage(args: Namespace) -> str:
         return "name a log, or two with --before and --after"
     if args.before and (args.fix or args.requests):
         return "--fix and --requests take one log, without --before and --after"
+    if args.before and (args.price is not None or args.prefill_rate is not None):
+        return "--price and --prefill-rate take one log, without --before and --after"
+    if args.cached_price is not None and args.price is None:
+        return "--cached-price needs --price"
     return ""
 
 
@@ -70,6 +75,10 @@ def _explain(args: Namespace) -> Explained:
     if args.html:
         args.html.write_text(html_report(found.report, name, args.show_text), encoding="utf-8")
     value, lines = json_report(found.report, name, args.show_text), text_report(found.report, name, args.show_text)
+    if args.price is not None or args.prefill_rate is not None:
+        rates = Rates(args.price, args.cached_price, args.prefill_rate)
+        value["worth"] = worth(found.report, rates)
+        lines += ["", *worth_lines(found.report, rates)]
     if args.requests:
         each = list(each_request(found, rendering))
         value["each_request"] = each_json(each)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pageinn.cli.numbers import positive, share
+from pageinn.cli.numbers import above_zero, positive, share
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -35,6 +35,9 @@ def add_explain(commands: Commands) -> None:
     output.add_argument("--html", type=Path, metavar="FILE", help="also write it as a page")
     output.add_argument("--requests", action="store_true", help="also each request: its parts, and what it shares")
     output.add_argument("--fix", type=Path, metavar="FILE", help="write the canonical prompts, as request bodies")
+    output.add_argument("--price", type=above_zero, metavar="P", help="of a million prompt tokens: say what fixes save")
+    output.add_argument("--cached-price", type=above_zero, metavar="P", help="of a million that are cached (as others)")
+    output.add_argument("--prefill-rate", type=above_zero, metavar="TOKENS", help="a second: say what time fixes save")
     output.add_argument("--fail-under", type=share, metavar="X", help="exit with 3 if the hit rate is below, as 0.8")
     _add_show_text(output)
 
