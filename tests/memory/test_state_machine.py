@@ -199,14 +199,15 @@ class MemoryMachine(RuleBasedStateMachine):
         if not hasattr(self, "manager"):
             return
         view, usage = self.manager.view(), self.manager.usage()
-        seen = [block for one in [*view.nodes, *view.private] for block in one.blocks]
+        tree = view.tree
+        seen = [*tree.blocks, *(block for own in view.private for block in own.blocks)]
         assert set(seen) | self.manager.pool.free_blocks() == set(range(usage.total))
         assert len(seen) == usage.total - usage.free
-        assert sum(len(node.blocks) for node in view.nodes if not node.pins) == usage.kept
-        assert all(node.parent < place for place, node in enumerate(view.nodes))
+        assert sum(size for size, pins in zip(tree.sizes, tree.pins, strict=True) if not pins) == usage.kept
+        assert all(parent < place for place, parent in enumerate(tree.parents))
         paths: list[bytes] = []
-        for node in view.nodes:
-            paths.append((paths[node.parent] if node.parent >= 0 else b"") + node.tokens)
+        for parent, tokens in zip(tree.parents, tree.tokens, strict=True):
+            paths.append((paths[parent] if parent >= 0 else b"") + tokens)
         assert sorted(paths) == sorted(map(path_bytes, self.manager.tree.nodes()))
 
     @invariant()

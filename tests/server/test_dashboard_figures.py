@@ -13,13 +13,11 @@ from prometheus_client.core import HistogramMetricFamily
 
 from pageinn.engine.messages import EngineDeadError, TakenView
 from pageinn.engine.stats import Stats
-from pageinn.memory.accounts import Usage
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.sequence import Sequence
 from pageinn.memory.shares import Share
 from pageinn.memory.tokens import pack
-from pageinn.memory.view import MemoryView
 from pageinn.server.dashboard.branches import branches
 from pageinn.server.dashboard.floor import MOST_TENANTS, STATES, TENANT_SHIFT, floor_plan
 from pageinn.server.dashboard.history import History, percentile, sample_of, series, up_to_now
@@ -222,7 +220,7 @@ def test_snapshots_are_shared_and_seldom() -> None:
     async def take() -> TakenView:
         taken.append(0.01)
         await asyncio.sleep(0.01)
-        return TakenView(MemoryView(Usage(1, 0, 0), [], []), 0.01)
+        return TakenView(MemoryManager(1).view(), 0.01)
 
     async def looked() -> None:
         snapshots = Snapshots(take)

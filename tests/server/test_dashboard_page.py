@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,68 @@ def test_a_hundred_thousand_blocks(start_server, qwen_path: Path, opened) -> Non
         ended.set()
         for thread in threads:
             thread.join()
+        server.stop()
+
+
+SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 3
+
+
+class Load:
+    """Three clients that ask one thing after the other; `head` is what their system prompts begin with."""
+
+    def __init__(self, url: str) -> None:
+        self.head = ""
+        self._url = url
+        self._ended = threading.Event()
+        self._asked = count()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(3)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        with httpx.Client(timeout=60) as client:
+            while not self._ended.is_set():
+                number = next(self._asked)
+                system = f"{self.head.format(number // 60 % 60, number % 60)}{SYSTEM}"
+                said = [{"role": "system", "content": system}, {"role": "user", "content": f"Where is book {number}?"}]
+                body = {"messages": said, "max_tokens": 4, "temperature": 0}
+                client.post(f"{self._url}/v1/chat/completions", json=body).raise_for_status()
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_timestamp_at_the_head_of_the_system_prompt(start_server, comes_true, opened) -> None:
+    """Field case H1, live, with the default model and text shown: the rate falls, and the timestamp is named."""
+    server = start_server("--kv-cache-memory-bytes", "96MiB", "--threads", "2", "--show-prompt-text")
+
+    def settled() -> float:
+        """The hit rate of the last five seconds that are over; 0.5 before there are any."""
+        series = server.http.get("/dashboard/state").json()["series"]["recent"]
+        return ([0.5, 0.5] + [rate for rate in series.get("hit_rate", []) if rate is not None])[-2]
+
+    seen, load = opened(server.url), Load(server.url)
+    try:
+        assert comes_true(lambda: settled() > 0.7, 60)
+        assert seen.page.locator("#misses [data-kind=clock]").count() == 0
+        load.head = "It is 12:{:02}:{:02}. "
+        assert comes_true(lambda: settled() < 0.35, 60)
+        seen.until("document.querySelectorAll('#misses [data-kind=clock]').length == 1")
+        named = seen.text("#misses [data-kind=clock]")
+        assert named.startswith("A timestamp (second) in the system prompt")
+        assert re.search(r"For example 12:\d\d:\d\d and later 12:\d\d:\d\d", named)
+        seen.page.wait_for_timeout(2000)
+        caption = seen.text("[data-chart=hit_rate] .caption")
+        low, high = map(float, re.findall(r"([\d.]+) %", caption)[-2:])
+        assert low < 35
+        assert high > 70
+        # With text shown, prefixes are named by how they begin.
+        assert "assistant of a library" in seen.page.locator("#tree-box [data-node]").first.get_attribute("aria-label")
+        seen.context.close()
+    finally:
+        load.end()
         server.stop()
 
 

@@ -11,22 +11,26 @@ from pageinn.memory.shares import Shares
 from pageinn.memory.tree import PrefixTree
 
 
-class NodeView(NamedTuple):
-    """A node of the tree. parent: the parent's place in the list, -1 for the root's children.
+class TreeView(NamedTuple):
+    """The nodes of the tree, a list for each of their properties; parents stand before their children.
 
-    account: its scope's number; tenant: that scope's name in counters. tokens: packed. blocks: on the device. host: how
-    many slots of the host it has. pins, retains, hits: as in `Node`.
+    Lists, because an object for each node takes twice the time, and more when the garbage collector wakes up for it.
+
+    parents: the parent's place, -1 for the root's children. accounts: their scopes' numbers; tenants: their scopes'
+    names in counters. tokens: packed. sizes: blocks on the device. host: slots of the host. pins, retains, hits: as in
+    `Node`. blocks: those on the device, node by node.
     """
 
-    parent: int
-    account: int
-    tenant: str
-    tokens: bytes
+    parents: list[int]
+    accounts: list[int]
+    tenants: list[str]
+    tokens: list[bytes]
+    sizes: list[int]
+    host: list[int]
+    pins: list[int]
+    retains: list[int]
+    hits: list[int]
     blocks: list[int]
-    host: int
-    pins: int
-    retains: int
-    hits: int
 
 
 class PrivateView(NamedTuple):
@@ -37,42 +41,40 @@ class PrivateView(NamedTuple):
 
 
 class MemoryView(NamedTuple):
-    """All that is not free. Parents stand before their children."""
+    """All that is not free."""
 
     usage: Usage
-    nodes: list[NodeView]
+    tree: TreeView
     private: list[PrivateView]
 
 
 def view(usage: Usage, tree: PrefixTree, shares: Shares, sequences: Iterable[Sequence]) -> MemoryView:
-    """Walk the tree and the sequences; about a microsecond a node. Lists are copies, tokens are never changed."""
+    """Walk the tree and the sequences; some 1.3 microseconds a node. Lists are copies, tokens are never changed."""
+    found = TreeView([], [], [], [], [], [], [], [], [], [])
+    parents, accounts, tenants, tokens, sizes, host, pins, retains, hits, blocks = found
     labels: dict[str, str] = {}
-    nodes: list[NodeView] = []
     stack = [(tree.root, -1)]
     while stack:
         above, place = stack.pop()
         for node in above.children.values():
+            if node.children:
+                stack.append((node, len(parents)))
             account = node.account
             tenant = account.scope.tenant
             if tenant not in labels:
                 labels[tenant] = shares.label(tenant)
-            if node.children:
-                stack.append((node, len(nodes)))
-            nodes.append(
-                NodeView(
-                    place,
-                    account.number,
-                    labels[tenant],
-                    node.tokens,
-                    node.blocks[:],
-                    len(node.host),
-                    node.pins,
-                    node.retains,
-                    node.hits,
-                )
-            )
+            parents.append(place)
+            accounts.append(account.number)
+            tenants.append(labels[tenant])
+            tokens.append(node.tokens)
+            sizes.append(len(node.blocks))
+            host.append(len(node.host))
+            pins.append(node.pins)
+            retains.append(node.retains)
+            hits.append(node.hits)
+            blocks.extend(node.blocks)
     private = [
         PrivateView(shares.label(sequence.account.scope.tenant), sequence.table[sequence.shared :])
         for sequence in sequences
     ]
-    return MemoryView(usage, nodes, private)
+    return MemoryView(usage, found, private)

@@ -8,7 +8,7 @@ from hashlib import blake2s
 from typing import Any, NamedTuple
 
 from pageinn.memory.tokens import TOKEN_BYTES, unpack
-from pageinn.memory.view import MemoryView, NodeView
+from pageinn.memory.view import MemoryView, TreeView
 from pageinn.server.dashboard.floor import STATES, state_of
 
 #: Nodes that are shown at most.
@@ -16,10 +16,11 @@ MOST = 300
 
 
 class _Sums(NamedTuple):
-    """By node: its branch's blocks wherever they are, and its number of nodes, itself included."""
+    """By node: its branch's blocks wherever they are, and its number of nodes, itself included. all: all blocks."""
 
     blocks: list[int]
     nodes: list[int]
+    all: int
 
 
 class Texts:
@@ -46,60 +47,56 @@ def branches(
     `hidden` (nodes below it that are not shown), `hits`, `tenant`, `state`, `host` (slots there),
     and with `texts` the `text` of the first block.
     """
-    sums = _sums(view)
-    chosen = _largest(view, sums, most)
+    tree = view.tree
+    sums = _sums(tree)
+    chosen = _largest(sums, most)
     places = {index: place for place, index in enumerate(chosen)}
     prints: dict[int, bytes] = {}
     starts: dict[int, int] = {}
     shown: list[dict[str, Any]] = []
     for index in chosen:
-        node = view.nodes[index]
-        above = view.nodes[node.parent] if node.parent >= 0 else None
-        starts[index] = 0 if above is None else starts[node.parent] + len(above.tokens) // TOKEN_BYTES
-        frame = prints.get(node.parent, b"") + node.account.to_bytes(8, "little")
-        prints[index] = blake2s(frame + node.tokens[:block_bytes], key=key, digest_size=6).digest()
+        parent, tokens = tree.parents[index], tree.tokens[index]
+        starts[index] = 0 if parent < 0 else starts[parent] + len(tree.tokens[parent]) // TOKEN_BYTES
+        frame = prints.get(parent, b"") + tree.accounts[index].to_bytes(8, "little")
+        prints[index] = blake2s(frame + tokens[:block_bytes], key=key, digest_size=6).digest()
+        state = STATES[state_of(tree.pins[index], tree.retains[index])]
         shown.append(
             {
                 "id": prints[index].hex(),
-                "parent": places.get(node.parent, -1),
+                "parent": places.get(parent, -1),
                 "start": starts[index],
-                "tokens": len(node.tokens) // TOKEN_BYTES,
-                "blocks": _size(node),
+                "tokens": len(tokens) // TOKEN_BYTES,
+                "blocks": tree.sizes[index] or tree.host[index],
                 "branch": sums.blocks[index],
                 "hidden": sums.nodes[index] - 1,
-                "hits": node.hits,
-                "tenant": node.tenant,
-                "state": STATES[state_of(node)] if node.blocks else "host",
-                "host": node.host,
+                "hits": tree.hits[index],
+                "tenant": tree.tenants[index],
+                "state": state if tree.sizes[index] else "host",
+                "host": tree.host[index],
             }
         )
     if texts is not None:
-        firsts = {name.hex(): view.nodes[index].tokens[:block_bytes] for index, name in prints.items()}
-        begins = texts.of(firsts)
+        begins = texts.of({name.hex(): tree.tokens[index][:block_bytes] for index, name in prints.items()})
         for one in shown:
             one["text"] = begins[one["id"]]
-    for index in chosen[::-1]:
-        parent = view.nodes[index].parent
-        if parent >= 0:
-            shown[places[parent]]["hidden"] -= sums.nodes[index]
-    return {"nodes": shown, "total": len(view.nodes), "blocks": sum(map(_size, view.nodes))}
+    for index in chosen:
+        if tree.parents[index] >= 0:
+            shown[places[tree.parents[index]]]["hidden"] -= sums.nodes[index]
+    return {"nodes": shown, "total": len(tree.parents), "blocks": sums.all}
 
 
-def _size(node: NodeView) -> int:
-    return len(node.blocks) or node.host
-
-
-def _sums(view: MemoryView) -> _Sums:
-    blocks = [_size(node) for node in view.nodes]
+def _sums(tree: TreeView) -> _Sums:
+    blocks = [size or host for size, host in zip(tree.sizes, tree.host, strict=True)]
+    total = sum(blocks)
     nodes = [1] * len(blocks)
     for index in range(len(blocks) - 1, -1, -1):
-        parent = view.nodes[index].parent
+        parent = tree.parents[index]
         if parent >= 0:
             blocks[parent] += blocks[index]
             nodes[parent] += nodes[index]
-    return _Sums(blocks, nodes)
+    return _Sums(blocks, nodes, total)
 
 
-def _largest(view: MemoryView, sums: _Sums, most: int) -> list[int]:
+def _largest(sums: _Sums, most: int) -> list[int]:
     """The nodes whose branches have the most blocks, each after its parent, whose branch is larger."""
-    return heapq.nsmallest(most, range(len(view.nodes)), key=lambda index: (-sums.blocks[index], index))
+    return heapq.nsmallest(most, range(len(sums.blocks)), key=lambda index: (-sums.blocks[index], index))

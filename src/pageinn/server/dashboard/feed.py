@@ -38,7 +38,7 @@ class Feed:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._history = History()
+        self.history = History()
         self._snapshots = Snapshots(served.client.view_memory)
         self._key = os.urandom(_KEY_BYTES)
         decode = served.tokenizer.decode
@@ -61,7 +61,7 @@ class Feed:
 
     async def _record(self) -> None:
         while True:
-            self._history.add(self._sample())
+            self.history.add(self._sample())
             await asyncio.sleep(INTERVAL)
 
     def _sample(self) -> Sample:
@@ -76,7 +76,7 @@ class Feed:
                 raise EngineDeadError("the engine has stopped")
             if time.monotonic() - self._made >= FRESH:
                 snapshot = await self._snapshots.newest()
-                samples = up_to_now(self._history.samples, self._sample())
+                samples = up_to_now(self.history.samples, self._sample())
                 self._body = await asyncio.to_thread(self._text, snapshot, self._served.client.stats(), samples)
                 self._made = time.monotonic()
             return self._body
@@ -95,7 +95,7 @@ class Feed:
             "series": {span: series(samples, span) for span in ("recent", "long")},
             "alarms": [
                 {"key": event.alarm.key, "line": event.alarm.line, "since": event.since, "until": event.until}
-                for event in self._history.events
+                for event in self.history.events
             ],
             "tenants": tenants(stats),
             "misses": self._why(),

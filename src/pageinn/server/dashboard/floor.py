@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from pageinn.memory.view import MemoryView, NodeView
+import numpy as np
+
+from pageinn.memory.view import MemoryView
 
 #: What a block is, in the low three bits of its byte.
 STATES = ("free", "kept", "pinned", "in_use", "shared")
@@ -25,39 +27,33 @@ class Floor(NamedTuple):
 
 def floor_plan(view: MemoryView) -> Floor:
     """Each block's state and tenant; some milliseconds for 100,000 blocks."""
-    numbers = _numbers(view)
+    tree, numbers = view.tree, _numbers(view)
     last = len(numbers) - 1
-    cells = bytearray(view.usage.total)
-    counts = [0] * len(STATES)
-    for node in view.nodes:
-        if node.blocks:
-            state = state_of(node)
-            counts[state] += len(node.blocks)
-            _paint(cells, node.blocks, state | numbers.get(node.tenant, last) << TENANT_SHIFT)
+    cells = np.zeros(view.usage.total, dtype=np.uint8)
+    values = [
+        state_of(pins, retains) | numbers.get(tenant, last) << TENANT_SHIFT
+        for pins, retains, tenant in zip(tree.pins, tree.retains, tree.tenants, strict=True)
+    ]
+    blocks = np.fromiter(tree.blocks, dtype=np.intp, count=len(tree.blocks))
+    cells[blocks] = np.repeat(np.array(values, dtype=np.uint8), np.array(tree.sizes, dtype=np.intp))
     for own in view.private:
-        counts[IN_USE] += len(own.blocks)
-        _paint(cells, own.blocks, IN_USE | numbers.get(own.tenant, last) << TENANT_SHIFT)
-    counts[FREE] = len(cells) - sum(counts)
-    return Floor(bytes(cells), list(numbers), dict(zip(STATES, counts, strict=True)))
+        cells[own.blocks] = IN_USE | numbers.get(own.tenant, last) << TENANT_SHIFT
+    counts = np.bincount(cells & (1 << TENANT_SHIFT) - 1, minlength=len(STATES))
+    return Floor(cells.tobytes(), list(numbers), dict(zip(STATES, counts.tolist(), strict=True)))
 
 
-def state_of(node: NodeView) -> int:
+def state_of(pins: int, retains: int) -> int:
     """The state of a node's blocks on the device."""
-    if node.pins:
-        return SHARED if node.pins > 1 else IN_USE
-    return PINNED if node.retains else KEPT
-
-
-def _paint(cells: bytearray, blocks: list[int], value: int) -> None:
-    for block in blocks:
-        cells[block] = value
+    if pins:
+        return SHARED if pins > 1 else IN_USE
+    return PINNED if retains else KEPT
 
 
 def _numbers(view: MemoryView) -> dict[str, int]:
     """Tenants by number, those with the most blocks first."""
     blocks: Counter[str] = Counter()
-    for node in view.nodes:
-        blocks[node.tenant] += len(node.blocks)
+    for tenant, size in zip(view.tree.tenants, view.tree.sizes, strict=True):
+        blocks[tenant] += size
     for own in view.private:
         blocks[own.tenant] += len(own.blocks)
     names = [name for name, _ in sorted(blocks.items(), key=lambda item: (-item[1], item[0]))]
