@@ -15,7 +15,7 @@ const TENANTS = [
   "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7a6fd0", "#8c8c8c", "#5d3a00",
 ];
 /** Height of the plan in pixels of the style sheet, if it is not to be taller than a phone's screen. */
-const HEIGHT = 300;
+const HEIGHT = 420;
 
 /** @typedef {{cells: Uint8Array, columns: number, cell: number}} Drawn cell: its side in the style sheet's pixels */
 
