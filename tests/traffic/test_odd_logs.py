@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pageinn.memory.tokens import unpack
-from pageinn.traffic import Chat, Length, ReadError, Record, Reported, Text, Tokens, read
+from pageinn.traffic import Chat, Length, ReadError, Record, Reported, Text, Tokens, open_renderer, read
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
 ROWS = "".join(json.dumps({"messages": MESSAGES, "time": n}) + "\n" for n in range(3))
@@ -84,6 +84,21 @@ class TestText:
     def test_byte_order_marks(self, tmp_path: Path, encoding: str) -> None:
         path = written(tmp_path / "log", ROWS.encode(encoding))
         assert [record.prompt for record in records(path)] == [Chat(MESSAGES, [], {})] * 3
+
+    def test_halves_of_surrogate_pairs(self, tmp_path: Path, smollm2_path: Path) -> None:
+        """JSON may escape half a pair; a whole pair is one sign."""
+        rows = [
+            r'{"prompt": "a\ud800b"}',
+            r'{"prompt": "\ud83d\ude00"}',
+            r'{"messages": [{"role": "user", "content": "\udfff"}]}',
+        ]
+        text, pair, chat = read([written(tmp_path / "log", "\n".join(rows))], ordered=False)
+        assert (text.prompt, pair.prompt) == (Text("a\ufffdb"), Text("\U0001f600"))
+        renderer = open_renderer(smollm2_path)
+        assert all(renderer.render(record) for record in (text, pair, chat))
+        assert renderer.encode("\ud800", False) == renderer.encode("\ufffd", False)
+        document = records(written(tmp_path / "log.json", "[" + ",\n".join(rows) + "]"))
+        assert [record.prompt for record in document] == [text.prompt, pair.prompt, chat.prompt]
 
     def test_big_endian_in_a_table(self, tmp_path: Path) -> None:
         text = "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens\r\n1,2,3\r\n" * 1 + "4,5,6\r\n" * 30_000

@@ -99,7 +99,29 @@ def _value(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(line)
+        return _whole(json.loads(line))
+
+
+def _whole(value: Any) -> Any:
+    """The value with replacement characters for halves of surrogate pairs, which no tokenizer and no file takes."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {whole_text(name): _whole(each) for name, each in value.items()}
+    return value
+
+
+def whole_text(text: str) -> str:
+    """The text with replacement characters for halves of surrogate pairs."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def from_document(stream: BinaryIO) -> Iterator[Numbered]:
@@ -123,7 +145,7 @@ def from_document(stream: BinaryIO) -> Iterator[Numbered]:
             if end == len(text.buffer) and text.more():
                 # A number may go on in the next piece.
                 continue
-            yield Numbered(text.line, value)
+            yield Numbered(text.line, _whole(value))
             text.take(end - text.start)
             break
 

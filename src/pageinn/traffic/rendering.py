@@ -22,6 +22,7 @@ from pageinn.text.data import TokenizerData
 from pageinn.text.template import ChatTemplate, TemplateError, Written
 from pageinn.text.tokenizer import Tokenizer
 from pageinn.traffic.fields import short
+from pageinn.traffic.json_rows import whole_text
 from pageinn.traffic.record import Chat, Record, Text, Tokens
 from pageinn.traffic.report import BadRowError
 
@@ -98,7 +99,8 @@ class Renderer:
     def encode(self, text: str, special: bool) -> bytes:
         """Packed tokens of a text. special: with the begin token where the model asks for one."""
         if self._tokenizer is not None:
-            return pack(self._tokenizer.encode(text, add_special=special))
+            # Text inside of text, as arguments of a call, may bring halves of surrogate pairs that reading did not see.
+            return pack(self._tokenizer.encode(whole_text(text), add_special=special))
         known = self._pieces
         return pack([known.setdefault(piece, len(known)) for piece in _PIECES.findall(text)])
 
