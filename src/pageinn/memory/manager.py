@@ -97,15 +97,16 @@ class MemoryManager(Questions):
         """Learn the sequence's next token. Its slot is reserved before it is computed."""
         sequence.packed += token.to_bytes(TOKEN_BYTES, "little")
 
-    def advance(self, sequence: Sequence, position: int, token: int) -> bool:
-        """What nearly every token does, in one call: `position` is stored, and the next token is known.
+    def advance(self, sequence: Sequence, following: bytes) -> bool:
+        """What nearly every token does, in one call: one more is stored, and the packed `following` is known.
 
-        False, and nothing done, where that is not all there is to it: the block is full now, or was stored before.
+        False, and nothing done, where that is not all there is to it, because a block is full now.
         """
-        if sequence.stored != position or (position + 1) % self.block_size == 0:
+        stored = sequence.stored + 1
+        if stored % self.block_size == 0:
             return False
-        sequence.stored = position + 1
-        sequence.packed += token.to_bytes(TOKEN_BYTES, "little")
+        sequence.stored = stored
+        sequence.packed += following
         return True
 
     def reserve(self, sequence: Sequence) -> TableEdit | None:
@@ -135,10 +136,12 @@ class MemoryManager(Questions):
         sequence.shared = full
         self.num_private -= len(own)
         sequence.account.private -= len(own)
+        self._lead(sequence)
+        if own == held:
+            return None
         replaced = sum(1 for mine, tree in zip(own, held, strict=True) if mine != tree)
         self.pool.give(own[:replaced])
-        self._lead(sequence)
-        return TableEdit(start, held[:replaced]) if replaced else None
+        return TableEdit(start, held[:replaced])
 
     def fork(self, parent: Sequence) -> Sequence:
         """Start a sequence with the parent's stored tokens. It shares all blocks but the partly filled one, a copy.
@@ -332,9 +335,10 @@ class MemoryManager(Questions):
         """Enter the sequence as the one that computes its next block, if that block is known and nobody does yet."""
         block_bytes = self.tree.block_bytes
         start = sequence.shared * block_bytes
-        following = bytes(sequence.packed[start : start + block_bytes])
-        if self.prefix_cache is PrefixCache.OFF or sequence.unshared or len(following) < block_bytes:
+        end = start + block_bytes
+        if end > len(sequence.packed) or self.prefix_cache is PrefixCache.OFF or sequence.unshared:
             return
+        following = bytes(sequence.packed[start:end])
         key = LeaderKey(sequence.node, sequence.account.number, following)
         if self._leaders.setdefault(key, sequence) is sequence:
             sequence.leads = key

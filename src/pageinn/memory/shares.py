@@ -101,6 +101,8 @@ class Shares:
         self._holdings: dict[str, Holding] = {}
         #: The tenants with a minimum or a maximum.
         self.bounded: list[Holding] = []
+        #: Whether any tenant has a minimum.
+        self.guarantees = False
 
     # --- who there is ---
 
@@ -113,6 +115,7 @@ class Shares:
         for tenant in [*self._holdings, *shares]:
             self._bound(self._holdings.setdefault(tenant, Holding(tenant)))
         self.bounded = [holding for holding in self._holdings.values() if holding.queue is not None]
+        self.guarantees = any(holding.minimum for holding in self.bounded)
         for tenant in [tenant for tenant, holding in self._holdings.items() if not holding.accounts]:
             if tenant not in shares:
                 del self._holdings[tenant]
@@ -160,11 +163,6 @@ class Shares:
         return max(int(self._shares.get(tenant, Share()).maximum * self.num_blocks), 1)
 
     # --- what can be evicted, and what next ---
-
-    @property
-    def guarantees(self) -> bool:
-        """Whether any tenant has a minimum."""
-        return any(holding.minimum for holding in self.bounded)
 
     def sheltered_from(self, tenant: str) -> int:
         """Evictable blocks of the other tenants that this one may not take."""

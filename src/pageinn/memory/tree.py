@@ -183,21 +183,10 @@ class PrefixTree(Matching):
         tokens: the tree's own where it had them on the device already. The caller keeps those of its blocks that are
         not among them.
         """
-        # A node of its own that is on the host alone takes over its blocks; a public one does not: a block that others
-        # will read is not to come from one tenant's computation.
-        places = self._places(node, 0, account, tokens, self._outbox.flight, _NEVER)
-        place = max(places, key=lambda place: place.offset)
         known: list[int] = []
-        if place.offset:
-            end = self.settle(place)
-            self.pin(end, above=node)
-            path = self._between(node, end)
-            for known_node in path:
-                if not known_node.blocks:
-                    self.arrive(known_node, blocks[len(known) : len(known) + known_node.size])
-                known += known_node.blocks
-            node = end
-        fresh, rest = blocks[len(known) :], tokens[place.offset :]
+        if node.children:
+            node, known = self._follow(node, account, tokens, blocks)
+        fresh, rest = blocks[len(known) :], tokens[len(known) * self.block_bytes :]
         if not fresh:
             return node, known
         self._drop_tails(node, account, rest[: self.block_bytes])
@@ -212,6 +201,23 @@ class PrefixTree(Matching):
         self.num_pinned += len(fresh)
         account.pinned += len(fresh)
         return node, known + fresh
+
+    def _follow(self, node: Node, account: Account, tokens: bytes, blocks: list[int]) -> tuple[Node, list[int]]:
+        """Move a pin down from `node` along the tokens as far as they are known: to where, and over which blocks."""
+        # A node of its own that is on the host alone takes over its blocks; a public one does not: a block that others
+        # will read is not to come from one tenant's computation.
+        places = self._places(node, 0, account, tokens, self._outbox.flight, _NEVER)
+        place = max(places, key=lambda place: place.offset)
+        known: list[int] = []
+        if not place.offset:
+            return node, known
+        end = self.settle(place)
+        self.pin(end, above=node)
+        for each in self._between(node, end):
+            if not each.blocks:
+                self.arrive(each, blocks[len(known) : len(known) + each.size])
+            known += each.blocks
+        return end, known
 
     def hang(self, parent: Node, account: Account, tokens: bytes, blocks: list[int]) -> Node:
         """Enter a node below another one, used just now; its blocks are not counted yet."""

@@ -27,8 +27,11 @@ class Admission:
         self._running = running
         self._lengths = Lengths()
         self._forecast = Forecast(memory.block_size, longest)
+        #: Blocks that each running choice may still come to need, up to its limit.
         self._promised: dict[Choice, int] = {}
         self._sum_promised = 0
+        #: Choices of which the forecast is to be told before it is asked.
+        self._untold: dict[Choice, None] = {}
 
     def reserve(self, choice: Choice, tokens: int) -> int:
         """Blocks that must be left over when a choice starts with so many tokens."""
@@ -49,40 +52,52 @@ class Admission:
         """
         if self._mode is not AdmissionMode.PREDICTED or not self._running:
             return True
+        usable, in_use = self._memory.usable_by(choice.request.scope), self._memory.usage().in_use
+        most = exclusive + self._memory.blocks_for(choice.longest) - self._memory.blocks_for(tokens)
+        if in_use + most + self._sum_promised <= usable:
+            # Nobody will go short even if all go on to their limits: then nothing need be forecast.
+            return True
+        for untold in self._untold:
+            self._tell(untold)
+        self._untold.clear()
         # What several hold is taken to stay; the rest goes with the one that holds it.
-        usable = self._memory.usable_by(choice.request.scope)
-        stays = self._memory.usage().in_use - self._forecast.exclusive
+        stays = in_use - self._forecast.exclusive
         return self._forecast.fits(self._claim(choice, tokens, exclusive), usable - stays, _DEVIATIONS)
 
     def start(self, choice: Choice) -> None:
         """A choice has started."""
-        if self._mode is AdmissionMode.GUARANTEED:
+        if self._mode is not AdmissionMode.OPTIMISTIC:
             self._promised[choice] = 0
-        self._tell(choice)
+            self._promise(choice)
+            self._untold[choice] = None
 
     def grow(self, choice: Choice) -> None:
         """A choice's table has grown. Not each block changes what is expected of it."""
+        if self._mode is AdmissionMode.OPTIMISTIC:
+            return
+        self._promise(choice)
         near = min(choice.generated, choice.limit - choice.generated)
-        if self._mode is AdmissionMode.GUARANTEED or choice.generated - choice.told >= near >> _STALE:
-            self._tell(choice)
+        if choice.generated - choice.told >= near >> _STALE:
+            self._untold[choice] = None
+
+    def leave(self, choice: Choice) -> None:
+        """A choice has left its seat: its promises are free again."""
+        if self._mode is not AdmissionMode.OPTIMISTIC:
+            self._sum_promised -= self._promised.pop(choice)
+            self._untold.pop(choice, None)
+            self._forecast.drop(id(choice))
+
+    def _promise(self, choice: Choice) -> None:
+        assert choice.sequence is not None
+        promised = self._memory.blocks_for(choice.longest) - len(choice.sequence.table)
+        self._sum_promised += promised - self._promised[choice]
+        self._promised[choice] = promised
 
     def _tell(self, choice: Choice) -> None:
         sequence = choice.sequence
         assert sequence is not None
         choice.told = choice.generated
-        if self._mode is AdmissionMode.GUARANTEED:
-            promised = self._memory.blocks_for(choice.longest) - len(sequence.table)
-            self._sum_promised += promised - self._promised[choice]
-            self._promised[choice] = promised
-        elif self._mode is AdmissionMode.PREDICTED:
-            self._forecast.put(id(choice), self._claim(choice, sequence.num_tokens, self._memory.exclusive(sequence)))
-
-    def leave(self, choice: Choice) -> None:
-        """A choice has left its seat: its promises are free again."""
-        if self._mode is AdmissionMode.GUARANTEED:
-            self._sum_promised -= self._promised.pop(choice)
-        elif self._mode is AdmissionMode.PREDICTED:
-            self._forecast.drop(id(choice))
+        self._forecast.put(id(choice), self._claim(choice, sequence.num_tokens, self._memory.exclusive(sequence)))
 
     def ended(self, choice: Choice, cut: bool) -> None:
         """Learn how long a choice's answer got. cut: by its limit."""

@@ -15,11 +15,8 @@ class Books:
         self.counters = Counters()
         self._memory = memory
         self._cached: dict[str, int] = {}
-        self._retained: dict[str, int] = {}
-
-    def retained(self, request_id: str) -> int:
-        """How many tokens of a request's prompt are retained."""
-        return self._retained.get(request_id, 0)
+        #: How many tokens of a request's prompt are retained, of those with any.
+        self.retained: dict[str, int] = {}
 
     def start(self, choice: Choice) -> Found | None:
         """A choice starts for the first time. A request counts once; resuming after a preemption is no hit.
@@ -89,11 +86,11 @@ class Books:
     def forget(self, request_id: str) -> None:
         """A request is gone."""
         self._cached.pop(request_id, None)
-        self._retained.pop(request_id, None)
+        self.retained.pop(request_id, None)
 
     def tenant(self, choice: Choice) -> TenantCounters:
         """A choice's tenant's part of the counters."""
         return self.counters.of(self._memory.shares.label(choice.request.scope.tenant))
 
     def _note_retained(self, request: Request, tokens: int) -> None:
-        self._retained[request.request_id] = max(self.retained(request.request_id), tokens)
+        self.retained[request.request_id] = max(self.retained.get(request.request_id, 0), tokens)

@@ -7,7 +7,7 @@ import heapq
 from pageinn.memory.host import Parked
 from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
-from pageinn.scheduling.plan import Request
+from pageinn.scheduling.plan import Request, Work
 
 
 class Choice:
@@ -15,9 +15,10 @@ class Choice:
 
     known: the packed tokens to start from, the generated ones included after a preemption. forks: the first of a
     request's choices, which the others fork from. held: whether another choice holds it back, as one of its followers
-    or of its siblings. reached: the most tokens this choice ever had stored. told: what had been generated when the
+    or of its siblings. reached: the most tokens this choice had stored when it last left its seat,
+    or has computed of them again. told: what had been generated when the
     forecast was last told. parked: what is held for it on the host, after a preemption by swap. breakpoints: how many
-    of the request's prefixes to retain are dealt with.
+    of the request's prefixes to retain are dealt with. row: what the next step computes of it, once it decodes.
     """
 
     __slots__ = (
@@ -37,6 +38,8 @@ class Choice:
         "prompt_tokens",
         "reached",
         "request",
+        "request_id",
+        "row",
         "seat",
         "sequence",
         "siblings",
@@ -46,6 +49,7 @@ class Choice:
 
     def __init__(self, request: Request, index: int, arrival: int) -> None:
         self.request = request
+        self.request_id = request.request_id
         self.index = index
         self.end_ids = request.end_ids
         self.limit = request.max_tokens
@@ -60,6 +64,7 @@ class Choice:
         self.sequence: Sequence | None = None
         self.parked: Parked | None = None
         self.seat = -1
+        self.row: Work | None = None
         self.forks: Choice | None = None
         self.siblings: list[Choice] = []
         self.told = 0

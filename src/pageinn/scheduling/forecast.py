@@ -7,15 +7,17 @@ if it still runs, else nothing; the probability of that comes from the lengths o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import sqrt
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pageinn.scheduling.lengths import Curve
 
 #: Each horizon is so many times as far as the one before.
 _RATIO = 1.5
-#: The sums are added up anew after so many claims were taken out, because rounding errors grow.
+#: The sums are added up anew after so many claims were entered, because rounding errors grow.
 _REFRESH = 1 << 14
+N = TypeVar("N", int, float)
 
 
 class Claim(NamedTuple):
@@ -50,7 +52,8 @@ class Forecast:
             self._horizons.append(int(self._horizons[-1] * _RATIO) + 1)
         self.exclusive = 0
         self._claims: dict[int, Claim] = {}
-        self._drops = 0
+        self._changes = 0
+        self._nothing = Claim(0, [], [], [])
         self._mean: list[float] = []
         self._variance: list[float] = []
         self._most: list[int] = []
@@ -59,23 +62,16 @@ class Forecast:
     def claim(self, prospect: Prospect, curve: Curve) -> Claim:
         """What a choice whose answer's length follows the curve contributes. Its lists end where it has ended."""
         tokens, generated, limit, exclusive = prospect
-        size, beyond = self._block_size, curve.beyond
+        size = self._block_size
         shared = -(-tokens // size) - exclusive
-        so_far = beyond(generated)
-        means, variances, mosts = [], [], []
-        before = 0
-        for horizon in self._horizons:
-            if before >= limit:
-                break
-            # One that ends between two horizons counts until the second: the peak may lie between them.
-            reached = min(horizon, limit)
-            blocks = -(-(tokens + reached) // size) - shared
-            alive = beyond(generated + reached - 1) / so_far
-            means.append(blocks * alive)
-            variances.append(blocks * blocks * alive * (1 - alive))
-            mosts.append(blocks)
-            before = horizon
-        return Claim(exclusive, means, variances, mosts)
+        # One that ends between two horizons counts until the second: the peak may lie between them.
+        further = self._horizons[: bisect_left(self._horizons, limit) + 1]
+        further[-1] = min(further[-1], limit)
+        most = [-(-(tokens + each) // size) - shared for each in further]
+        alive = curve.survival(generated, further)
+        mean = [blocks * chance for blocks, chance in zip(most, alive, strict=True)]
+        variance = [mean * (blocks - mean) for blocks, mean in zip(most, mean, strict=True)]
+        return Claim(exclusive, mean, variance, most)
 
     def fits(self, claim: Claim, room: int, deviations: float) -> bool:
         """Whether all claims and this one stay within `room` blocks, up to so many standard deviations.
@@ -93,34 +89,35 @@ class Forecast:
 
     def put(self, key: int, claim: Claim) -> None:
         """Enter a claim, in place of the one that the key had."""
-        old = self._claims.get(key)
-        if old is not None:
-            self.drop(key)
+        self._replace(self._claims.get(key, self._nothing), claim)
         self._claims[key] = claim
-        self.exclusive += claim.exclusive
-        mean, variance, most = self._mean, self._variance, self._most
-        for place, more in enumerate(claim.mean):
-            mean[place] += more
-            variance[place] += claim.variance[place]
-            most[place] += claim.most[place]
+        self._changes += 1
+        if self._changes >= _REFRESH:
+            self._add_up()
 
     def drop(self, key: int) -> None:
-        """Take a claim out."""
-        claim = self._claims.pop(key)
-        self.exclusive -= claim.exclusive
-        mean, variance, most = self._mean, self._variance, self._most
-        for place, less in enumerate(claim.mean):
-            mean[place] -= less
-            variance[place] -= claim.variance[place]
-            most[place] -= claim.most[place]
-        self._drops += 1
-        if self._drops >= _REFRESH:
-            self._add_up()
+        """Take a claim out, if there is one."""
+        self._replace(self._claims.pop(key, self._nothing), self._nothing)
+
+    def _replace(self, old: Claim, new: Claim) -> None:
+        self.exclusive += new.exclusive - old.exclusive
+        _add(self._mean, new.mean, old.mean)
+        _add(self._variance, new.variance, old.variance)
+        _add(self._most, new.most, old.most)
 
     def _add_up(self) -> None:
         size = len(self._horizons)
         self._mean, self._variance, self._most = [0.0] * size, [0.0] * size, [0] * size
-        self.exclusive = self._drops = 0
-        claims, self._claims = self._claims, {}
-        for key, claim in claims.items():
-            self.put(key, claim)
+        self.exclusive = self._changes = 0
+        for claim in self._claims.values():
+            self._replace(self._nothing, claim)
+
+
+def _add(sums: list[N], more: list[N], less: list[N]) -> None:
+    """Add the one to the sums and take the other off; both may be shorter."""
+    both = min(len(more), len(less))
+    sums[:both] = [total + new - old for total, new, old in zip(sums, more, less, strict=False)]
+    for place in range(both, len(more)):
+        sums[place] += more[place]
+    for place in range(both, len(less)):
+        sums[place] -= less[place]

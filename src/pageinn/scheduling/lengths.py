@@ -61,6 +61,11 @@ class Curve:
         beyond = self._beyond[bisect_right(self._lengths, tokens) - 1]
         return beyond if tokens <= self._longest else beyond * self._longest / tokens
 
+    def survival(self, generated: int, further: Iterable[int]) -> list[float]:
+        """For each distance: P(an answer that has got this far gets so many tokens further), the last included."""
+        so_far, beyond = self.beyond(generated), self.beyond
+        return [beyond(generated + each - 1) / so_far for each in further]
+
 
 class Lengths:
     """Lengths seen lately per tenant, and in all; bounded however many tenants and answers there are."""

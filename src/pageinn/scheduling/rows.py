@@ -14,15 +14,14 @@ fast = tuple.__new__
 
 def decodes(running: Iterable[Choice]) -> tuple[list[Work], list[Choice]]:
     """A token for each choice that needs one, and the choices that need more."""
-    work, prefills = [], []
+    work: list[Work] = []
+    prefills: list[Choice] = []
     for choice in running:
-        sequence = choice.sequence
-        assert sequence is not None
-        stored, packed = sequence.stored, sequence.packed
-        start = len(packed) // TOKEN_BYTES - 1
-        if stored >= start:
-            # At least the last token is computed, also when it is in the store.
-            work.append(fast(Work, (choice.seat, start, bytes(packed[-TOKEN_BYTES:]), stored, True)))
+        row = choice.row
+        if row is not None:
+            work.append(row)
+        elif remaining(choice) == 1:
+            work.append(chunk(choice, 1))
         else:
             prefills.append(choice)
     return work, prefills

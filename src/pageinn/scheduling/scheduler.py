@@ -32,7 +32,6 @@ from pageinn.scheduling.plan import (
     Preempted,
     Request,
     Seated,
-    SeatEdit,
     Stop,
     Weigh,
     Work,
@@ -41,6 +40,7 @@ from pageinn.scheduling.prefill import MAX_UNDER_WAY, share, top_up
 from pageinn.scheduling.queue import WaitingQueue
 from pageinn.scheduling.refusal import refusal
 from pageinn.scheduling.rows import chunk, decodes, fast, remaining
+from pageinn.scheduling.seats import Seats
 from pageinn.scheduling.shares import GENERATED, Shares
 from pageinn.scheduling.starting import Follow, Wait, start
 from pageinn.scheduling.thrash import Thrash
@@ -76,10 +76,7 @@ class Scheduler:
         self._admission = Admission(config.admission, memory, config.max_model_len, self._running)
         self._by_sequence: dict[Sequence, Choice] = {}
         self._by_request: dict[str, list[Choice]] = {}
-        self._seats: list[Choice | None] = [None] * config.max_num_seqs
-        self._free_seats = list(range(config.max_num_seqs - 1, -1, -1))
-        self._vacated: list[int] = []
-        self._edits: list[SeatEdit] = []
+        self._seats = Seats(config.max_num_seqs)
         #: Choices whose last token has no slot yet.
         self._short: list[Choice] = []
         self._arrivals = 0
@@ -134,7 +131,7 @@ class Scheduler:
         work, prefills = decodes(self._running)
         needed = [remaining(choice) for choice in prefills]
         budget = self.config.max_num_batched_tokens - len(work)
-        grants = share(budget, needed, len(self._queue) > 0 and bool(self._free_seats))
+        grants = share(budget, needed, len(self._queue) > 0 and self._seats.any_free)
         budget -= sum(grants)
         under_way = sum(grant < rest for grant, rest in zip(grants, needed, strict=True))
         # Who was just put out is not let in again at once, nor anybody else in its place.
@@ -143,8 +140,7 @@ class Scheduler:
         work += [chunk(choice, count) for choice, count in zip(prefills, grants, strict=True) if count]
         work += [chunk(choice, count) for choice, count in starts]
         self._look_for_thrash()
-        vacated, edits = self._vacated, self._edits
-        self._vacated, self._edits = [], []
+        vacated, edits = self._seats.drain()
         return Plan(vacated, seated, edits, self.memory.drain_moves(), work, ended, preempted)
 
     def rest(self, now: float) -> None:
@@ -165,21 +161,23 @@ class Scheduler:
         """
         self.memory.settle_moves(plan.moves, failed_moves)
         outcomes = []
-        seats, advance = self._seats, self.memory.advance
+        choices, advance = self._seats.taken, self.memory.advance
         for work in plan.work:
-            seat, start, _, _, sample = work
-            choice = seats[seat]
+            choice = choices[work.seat]
             assert choice is not None
             assert choice.sequence is not None
-            if not sample:
+            if not work.sample:
                 self._store(choice, work)
                 continue
-            token = sampled[seat]
-            # Nearly all tokens are decoded, for the first time, and do not fill a block.
-            if start < choice.prompt_tokens or start < choice.reached or not advance(choice.sequence, start, token):
+            token = sampled[work.seat]
+            packed = token.to_bytes(TOKEN_BYTES, "little")
+            # Nearly all tokens follow one that was decoded, and do not fill a block: nothing else changes then.
+            if work is not choice.row or not advance(choice.sequence, packed):
                 self._store(choice, work)
                 self._record(choice, token)
-            outcomes.append(self._taken(choice, start + 1, token))
+            stored = choice.sequence.stored
+            choice.row = fast(Work, (choice.seat, stored, packed, stored, True))
+            outcomes.append(self._take(choice, token))
         return outcomes
 
     # --- events ---
@@ -240,17 +238,18 @@ class Scheduler:
             while choice.sequence is not None and not self.memory.can_reserve(choice.sequence):
                 outgrown = self.memory.blocks_for(choice.sequence.num_tokens) > self.memory.pool.num_blocks
                 if outgrown or len(self._running) == 1:
-                    ended.append(self._outcome(choice, None, Ending.POOL))
+                    ended.append(self._outgrown(choice))
                     self._end(choice, cut=True)
                 else:
                     preempted.append(self._preempt(self._victim()))
             if choice.sequence is not None:
-                edit = self.memory.reserve(choice.sequence)
-                if edit is None:
-                    continue
-                self._edits.append(SeatEdit(choice.seat, edit))
+                self._seats.edit(choice, self.memory.reserve(choice.sequence))
                 self._admission.grow(choice)
                 self.shares.charge(choice.request.scope.tenant, GENERATED * self.memory.block_size)
+
+    def _outgrown(self, choice: Choice) -> Outcome:
+        retained = self._books.retained.get(choice.request_id, 0)
+        return Outcome(choice.request_id, choice.index, None, Ending.POOL, choice.cached_tokens, retained)
 
     def _victim(self) -> Choice:
         """Whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on."""
@@ -276,7 +275,7 @@ class Scheduler:
         at_maximum: set[str] = set()
         with closing(self._queue.candidates(at_maximum)) as candidates:
             for choice in candidates:
-                if budget <= 0 or not self._free_seats or len(blocked) >= _LOOKAHEAD:
+                if budget <= 0 or not self._seats.any_free or len(blocked) >= _LOOKAHEAD:
                     break
                 if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
                     break
@@ -311,10 +310,9 @@ class Scheduler:
         found = None if choice.started else self._first_start(choice)
         insort(self._running, choice, key=lambda running: running.arrival)
         self._by_sequence[sequence] = choice
-        choice.seat = self._free_seats.pop()
-        self._seats[choice.seat] = choice
+        self._seats.sit(choice)
         self._admission.start(choice)
-        return Seated(choice.seat, choice.request.request_id, choice.index, list(sequence.table), found)
+        return Seated(choice.seat, choice.request_id, choice.index, list(sequence.table), found)
 
     def _hold(self, choice: Choice, leader: Choice, until: int) -> None:
         self._queue.remove(choice)
@@ -331,7 +329,7 @@ class Scheduler:
         tenant = choice.request.scope.tenant
         self.shares.turn(tenant)
         self.shares.charge(tenant, choice.prompt_tokens - choice.reached)
-        self.backlog.start(choice.request.request_id, self._now)
+        self.backlog.start(choice.request_id, self._now)
         return found
 
     # --- results ---
@@ -343,9 +341,7 @@ class Scheduler:
         if work.start < choice.prompt_tokens or work.start < choice.reached:
             self._books.compute(choice, work)
         if end > sequence.stored:
-            edit = self.memory.mark_stored(sequence, end)
-            if edit is not None:
-                self._edits.append(SeatEdit(choice.seat, edit))
+            self._seats.edit(choice, self.memory.mark_stored(sequence, end))
             if choice.leads:
                 self._let_go(choice.let_go(end))
         if choice.request.retain or choice.request.pin is not None:
@@ -359,24 +355,19 @@ class Scheduler:
         if choice.siblings:
             self._let_go(choice.let_go_forks())
 
-    def _taken(self, choice: Choice, reached: int, token: int) -> Outcome:
-        """Note a token that a choice got, having computed `reached` in all, and what that means for it."""
+    def _take(self, choice: Choice, token: int) -> Outcome:
+        """Note a token that a choice got, and what that means for it."""
         choice.generated += 1
-        choice.reached = max(choice.reached, reached)
         ending: Ending | None = None
         if token in choice.end_ids:
             ending = Ending.STOP
         elif choice.generated >= choice.limit:
             ending = Ending.LENGTH
-        outcome = self._outcome(choice, token, ending)
+        retained = self._books.retained.get(choice.request_id, 0)
+        outcome = (choice.request_id, choice.index, token, ending, choice.cached_tokens, retained, None)
         if ending is not None:
             self._end(choice, cut=ending is Ending.LENGTH)
-        return outcome
-
-    def _outcome(self, choice: Choice, token: int | None, ending: Ending | None) -> Outcome:
-        request_id = choice.request.request_id
-        retained = self._books.retained(request_id)
-        return fast(Outcome, (request_id, choice.index, token, ending, choice.cached_tokens, retained, None))
+        return fast(Outcome, outcome)
 
     # --- leaving ---
 
@@ -395,7 +386,7 @@ class Scheduler:
         if choice.parked is not None:
             self.memory.discard(choice.parked)
             choice.parked = None
-        request_id = choice.request.request_id
+        request_id = choice.request_id
         choices = self._by_request[request_id]
         choices.remove(choice)
         if not choice.generated:
@@ -412,11 +403,8 @@ class Scheduler:
         assert choice.sequence is not None
         self._admission.leave(choice)
         del self._by_sequence[choice.sequence]
-        choice.sequence = None
+        choice.reached = max(choice.reached, choice.sequence.stored)
+        choice.sequence = choice.row = None
         self._running.remove(choice)
         self._let_go(choice.let_go())
-        self._edits = [edit for edit in self._edits if edit.seat != choice.seat]
-        self._vacated.append(choice.seat)
-        self._free_seats.append(choice.seat)
-        self._seats[choice.seat] = None
-        choice.seat = -1
+        self._seats.leave(choice)
