@@ -29,9 +29,12 @@ def alike(record: Record, others: Sequence[Record]) -> list[Record]:
     recent = others[-_COMPARED:]
     if not len(mine) or not recent:
         return []
-    counts = [(int(np.isin(mine, sketch(other), assume_unique=True).sum()), other.number, other) for other in recent]
-    counts = [entry for entry in counts if entry[0] * 8 >= len(mine)]
-    return [other for _, _, other in sorted(counts, key=lambda entry: entry[:2], reverse=True)[:_FOUND]]
+    theirs = [sketch(other) for other in recent]
+    owners = np.repeat(np.arange(len(recent)), [len(each) for each in theirs])
+    common = np.bincount(owners, weights=np.isin(np.concatenate(theirs), mine), minlength=len(recent))
+    # Of equal ones the newest, which stands last.
+    best = np.argsort(common, kind="stable")[::-1][:_FOUND]
+    return [recent[place] for place in best.tolist() if common[place] * 8 >= len(mine)]
 
 
 def sketch(record: Record) -> NDArray[np.uint64]:

@@ -24,8 +24,14 @@ def look(record: Record, candidates: Sequence[Record], decode: Decode) -> Fault 
     parts by content of its own.
     """
     text = decode(unpack(record.prompt))
-    faults = [_fault(record, text, earlier, decode) for earlier in candidates]
-    return max((fault for fault in faults if fault is not None), key=lambda fault: fault.lost, default=None)
+    worst: Fault | None = None
+    for earlier in candidates:
+        fault = _fault(record, text, earlier, decode)
+        if fault is not None and (worst is None or fault.lost > worst.lost):
+            worst = fault
+        if worst is not None and worst.lost * 2 > record.computed:
+            break
+    return worst
 
 
 def _fault(record: Record, text: str, earlier: Record, decode: Decode) -> Fault | None:
