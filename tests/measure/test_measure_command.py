@@ -190,10 +190,12 @@ def test_below_granularity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 def test_no_queries_no_rate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """F7: a log that knows lengths only has no rate, not one of 0 %."""
-    (tmp_path / "azure.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n")
+    (tmp_path / "azure.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:44.18,6,1\n"
+    )
     found = measured(capsys, tmp_path / "azure.csv")
     assert "reuse" not in found
-    assert found["log"]["length_only"] == {"requests": 1, "prompt_tokens": 374}
+    assert found["log"]["length_only"] == {"requests": 2, "prompt_tokens": 380, "seconds": 2.5}
     assert "nothing of reuse can be claimed" in found["verdict"]["says"][0]
 
 

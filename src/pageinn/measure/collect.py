@@ -80,8 +80,8 @@ class Collected(NamedTuple):
 
     paths is None if the log knows no prompt by its content. scopings: repeated tokens when only the same (model,
     tenant), only the same model, or everybody may share. lengths: prompt tokens of requests known by length only, which
-    have no place in the columns. reported: what providers said of all requests, as in the columns. clock: whether the
-    log has times.
+    have no place in the columns, and length_span: seconds between the first and the last of them, None without times.
+    reported: what providers said of all requests, as in the columns. clock: whether the log has times.
     """
 
     paths: Paths | None
@@ -92,6 +92,7 @@ class Collected(NamedTuple):
     sessions: int
     scopings: dict[str, int]
     lengths: list[int]
+    length_span: float | None
     reported: NDArray[np.int64]
     clock: bool
 
@@ -119,9 +120,17 @@ class _Collector:
         self.duration = array("d")
         self.said = array("b")
         self.lengths: list[int] = []
+        self._length_times: tuple[float, float] | None = None
         self.clock = False
         self._time = 0.0
         self._assumed = False
+
+    def note_length(self, record: Record) -> None:
+        """Enter a request of which no more is known than its prompt's length."""
+        self.lengths.append(record.prompt.tokens if isinstance(record.prompt, Length) else 0)
+        if record.time is not None:
+            first, last = self._length_times or (record.time, record.time)
+            self._length_times = min(first, record.time), max(last, record.time)
 
     def note(self, record: Record, prompt_tokens: int, output_tokens: int | None) -> None:
         """Enter what is beside the prompt."""
@@ -179,6 +188,7 @@ class _Collector:
             len(self.sessions) - 1,
             scopings,
             self.lengths,
+            self._length_times[1] - self._length_times[0] if self._length_times else None,
             self.columns(np.arange(len(self.arrival))).reported,
             self.clock,
         )
@@ -205,7 +215,7 @@ class _Blocks(_Collector):
         for record in records:
             prompt = record.prompt
             if isinstance(prompt, Length):
-                self.lengths.append(prompt.tokens)
+                self.note_length(record)
                 continue
             if not isinstance(prompt, BlockIds):
                 raise MeasureError(f"{record.source}:{record.line}: a text among block ids; measure them apart")
@@ -315,7 +325,7 @@ class _Texts(_Collector):
                 self.report.skip(record.source, record.line, str(error))
                 continue
             if rendered is None:
-                self.lengths.append(record.prompt.tokens if isinstance(record.prompt, Length) else 0)
+                self.note_length(record)
                 self.note(record, self.lengths[-1], record.output_tokens)
                 continue
             shown.append(len(self.arrival))

@@ -92,7 +92,11 @@ def _log(log: Collected, report: ReadReport, rendering: list[str]) -> Summary:
         "assumed": [*report.assumed, *rendering],
         "requests": measured,
         "prompt_tokens": tokens,
-        "length_only": {"requests": len(log.lengths), "prompt_tokens": sum(log.lengths)},
+        "length_only": {
+            "requests": len(log.lengths),
+            "prompt_tokens": sum(log.lengths),
+            "seconds": log.length_span,
+        },
         "seconds": float(paths.arrival[-1] - paths.arrival[0])
         if paths is not None and measured and log.clock
         else None,

@@ -88,6 +88,7 @@ def _log(log: Summary) -> list[str]:
     alone = log["length_only"]
     if alone["requests"]:
         known = f"{alone['requests']:,} requests of {count(alone['prompt_tokens'])} prompt tokens known by length only"
+        known += f", over {seconds(alone['seconds'])}" if alone["seconds"] else ""
         lines += _wrapped([known], "")
     return lines + _wrapped(f"assumed: {each}" for each in log["assumed"])
 
