@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,6 +40,8 @@ log = logging.getLogger("pageinn")
 
 #: How often an idle loop looks at the clock, so that windowed figures do not stand still.
 _IDLE_SECONDS = 1.0
+#: How often figures are taken while it works, in seconds; besides, whenever an answer starts or ends.
+_STATS_SECONDS = 0.05
 #: How often it hands more to the disk's writer while there is nothing else to do.
 _BEHIND_SECONDS = 0.002
 
@@ -72,6 +75,7 @@ class EngineClient:
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
         self._stats = self._core.stats()
+        self._next_stats = 0.0
         self._draining = False
         self._ended: str | None = None
         self._thread = threading.Thread(target=self._run, name="pageinn-step", daemon=True)
@@ -155,7 +159,7 @@ class EngineClient:
         return await asyncio.wrap_future(answer)
 
     def stats(self) -> Stats:
-        """Counters and gauges as of the last step."""
+        """Counters and gauges: as of the last step that started or ended an answer, or newer ones."""
         return self._stats
 
     async def drain(self) -> None:
@@ -225,7 +229,11 @@ class EngineClient:
                 return self._core.view_memory()
 
     def _publish(self, deltas: list[Delta]) -> None:
-        self._stats = self._core.stats()
+        now = time.monotonic()
+        came_or_went = self._core.scheduler.num_running != self._stats.running
+        ended = self._core.idle or any(delta.finish_reason is not None for delta in deltas)
+        if came_or_went or ended or now >= self._next_stats:
+            self._stats, self._next_stats = self._core.stats(), now + _STATS_SECONDS
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, Delta]]] = {}
         for delta in deltas:
             stream = self._streams.get(delta.request_id)

@@ -90,6 +90,7 @@ class Executor:
         # A sampled token may stand one past the longest sequence; its block is asked for before it is refused.
         self._tables = np.zeros((max_num_seqs, -(-(max_len + 1) // store.block_size)), np.int32)
         self._params: dict[int, SeatParams] = {}
+        self._drawing = _Drawing(max_num_seqs)
 
     @property
     def saturated_values(self) -> int:
@@ -100,7 +101,9 @@ class Executor:
         """Perform one step. seated: the parameters of each seat that the plan fills."""
         for seat in plan.vacated:
             del self._params[seat]
-        self._params.update(seated)
+        for seat, params in seated.items():
+            self._params[seat] = params
+            self._drawing.seat(seat, params)
         for taken in plan.seated:
             self._tables[taken.seat, : len(taken.table)] = taken.table
         for seat, edit in plan.edits:
@@ -120,6 +123,8 @@ class Executor:
 
     def _move(self, moves: list[Move]) -> MoveResult:
         """Move blocks in order, each run of one kind in one go."""
+        if not moves:
+            return MoveResult()
         failed: set[int] = set()
         seconds = dict.fromkeys(MoveKind, 0.0)
         index = 0
@@ -178,24 +183,29 @@ class Executor:
     def _batch(self, work: list[Work], scores: list[_Score]) -> Batch:
         """Lay the plan's work out as the rows of one ragged batch."""
         block_size = self._store.block_size
-        seats = np.array([item.seat for item in work])
-        counts = np.array([len(item.tokens) // TOKEN_BYTES for item in work])
-        starts = np.array([item.start for item in work])
-        write_from = np.array([item.write_from for item in work])
-        query_starts = np.zeros(len(work) + 1, np.int32)
-        np.cumsum(counts, out=query_starts[1:])
-        row_of = np.repeat(np.arange(len(work)), counts)
-        positions = np.arange(query_starts[-1]) - query_starts[row_of] + starts[row_of]
+        packed = b"".join([item.tokens for item in work])
+        columns = [(item.seat, item.start, item.write_from, len(item.tokens) // TOKEN_BYTES) for item in work]
+        seats, starts, write_from, counts = np.array(columns, np.int64).T
         context_lens = starts + counts
         tables = self._tables[seats, : -(-int(context_lens.max()) // block_size)]
-        slots = tables[row_of, positions // block_size].astype(np.int64) * block_size + positions % block_size
-        slots[positions < write_from[row_of]] = -1
+        row_of = np.arange(len(work))
+        if len(packed) == len(work) * TOKEN_BYTES:
+            # Decodes alone, the most frequent step by far: a row each.
+            query_starts, positions = np.arange(len(work) + 1, dtype=np.int32), starts
+        else:
+            query_starts = np.zeros(len(work) + 1, np.int32)
+            np.cumsum(counts, out=query_starts[1:])
+            row_of = np.repeat(row_of, counts)
+            positions = np.arange(query_starts[-1]) - query_starts[row_of] + starts[row_of]
+            write_from = write_from[row_of]
+        slots = tables[row_of, positions // block_size] * np.int64(block_size) + positions % block_size
+        slots[positions < write_from] = -1
         logits_rows = _last_rows(query_starts, work)
         if scores:
             scored = [np.arange(score.first_row, score.first_row + len(score.tokens)) for score in scores]
             logits_rows = np.sort(np.concatenate([logits_rows, *scored])).astype(np.int32)
         return Batch(
-            token_ids=np.frombuffer(b"".join(item.tokens for item in work), "<u4").astype(np.int32),
+            token_ids=np.frombuffer(packed, "<u4").astype(np.int32),
             positions=positions.astype(np.int32),
             slots=slots,
             tables=tables,
@@ -207,25 +217,14 @@ class Executor:
     def _sample(self, work: list[Work], logits: F32) -> tuple[dict[int, int], dict[ChoiceId, TokenLogProb]]:
         seats = [item.seat for item in work]
         params = [self._params[seat] for seat in seats]
-        sampling = [param.sampling for param in params]
-        wanted = [row for row, each in enumerate(sampling) if each.logprobs is not None]
+        wanted = [row for row, param in enumerate(params) if param.sampling.logprobs is not None]
         # Log-probabilities are the model's own: their rows are copied before anything is changed.
-        own = logits[wanted]
+        own = logits[wanted] if wanted else logits[:0]
         for row, param in enumerate(params):
             if param.controls is not None:
                 param.controls.apply(logits[row])
-        tokens = self._backend.sample(
-            logits,
-            SampleParams(
-                temperature=np.array([each.temperature for each in sampling], np.float32),
-                top_k=np.array([each.top_k for each in sampling], np.int32),
-                top_p=np.array([each.top_p for each in sampling], np.float32),
-                min_p=np.array([each.min_p for each in sampling], np.float32),
-                seed=np.array([param.seed for param in params], np.uint64),
-                choice=np.array([param.who.choice for param in params], np.uint64),
-                position=np.array([item.start + len(item.tokens) // TOKEN_BYTES for item in work], np.uint64),
-            ),
-        )
+        positions = [item.start + len(item.tokens) // TOKEN_BYTES for item in work]
+        tokens = self._backend.sample(logits, self._drawing.rows(seats, positions))
         logprobs = self._log_probs([params[row] for row in wanted], own, tokens[wanted]) if wanted else {}
         return dict(zip(seats, tokens.tolist(), strict=True)), logprobs
 
@@ -237,6 +236,34 @@ class Executor:
             top = zip(found.top_ids[row, :count].tolist(), found.top[row, :count].tolist(), strict=True)
             result[param.who] = TokenLogProb(int(tokens[row]), float(found.chosen[row]), tuple(top))
         return result
+
+
+class _Drawing:
+    """How each seat draws its tokens, in arrays: a step picks its rows out of them."""
+
+    def __init__(self, seats: int) -> None:
+        self._by_seat = SampleParams(
+            temperature=np.zeros(seats, np.float32),
+            top_k=np.zeros(seats, np.int32),
+            top_p=np.zeros(seats, np.float32),
+            min_p=np.zeros(seats, np.float32),
+            seed=np.zeros(seats, np.uint64),
+            choice=np.zeros(seats, np.uint64),
+            position=np.zeros(0, np.uint64),
+        )
+
+    def seat(self, seat: int, params: SeatParams) -> None:
+        """Note how a seat that was just taken draws."""
+        sampling, to = params.sampling, self._by_seat
+        to.temperature[seat], to.top_k[seat] = sampling.temperature, sampling.top_k
+        to.top_p[seat], to.min_p[seat] = sampling.top_p, sampling.min_p
+        to.seed[seat], to.choice[seat] = params.seed, params.who.choice
+
+    def rows(self, seats: list[int], positions: list[int]) -> SampleParams:
+        """The parameters of rows that belong to these seats and draw the tokens at these positions."""
+        places = np.array(seats)
+        picked = (part[places] for part in self._by_seat[:-1])
+        return SampleParams(*picked, position=np.array(positions, np.uint64))
 
 
 def _last_rows(query_starts: I32, work: list[Work]) -> I32:

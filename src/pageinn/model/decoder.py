@@ -38,6 +38,19 @@ class Batch(NamedTuple):
     logits_rows: I32
 
 
+class Activations(NamedTuple):
+    """Views of a workspace for T rows. queries and attended_heads: [T, heads, D], of qkv and of attended."""
+
+    hidden: F32
+    normed: F32
+    qkv: F32
+    queries: F32
+    attended: F32
+    attended_heads: F32
+    gate_up: F32
+    activated: F32
+
+
 class Workspace:
     """The activations of a step, allocated once; memory is taken when rows are first used."""
 
@@ -46,6 +59,7 @@ class Workspace:
             return np.empty((max_tokens, width), np.float32)
 
         self.max_tokens = max_tokens
+        self._heads = (config.num_heads, config.head_dim)
         self.hidden = rows(config.hidden_size)
         self.normed = rows(config.hidden_size)
         self.qkv = rows(config.q_size + 2 * config.kv_size)
@@ -55,6 +69,21 @@ class Workspace:
         self.activated = rows(config.intermediate_size)
         self.last = rows(config.hidden_size)
         self.logits = rows(config.vocab_size)
+
+    def rows(self, count: int) -> Activations:
+        """Views of the first rows, made once a step: made in each layer they would cost as much as a small kernel."""
+        heads, dimension = self._heads
+        qkv, attended = self.qkv[:count], self.attended[:count]
+        return Activations(
+            hidden=self.hidden[:count],
+            normed=self.normed[:count],
+            qkv=qkv,
+            queries=qkv[:, : heads * dimension].reshape(count, heads, dimension),
+            attended=attended,
+            attended_heads=attended.reshape(count, heads, dimension),
+            gate_up=self.gate_up[:count],
+            activated=self.activated[:count],
+        )
 
 
 class Decoder:
@@ -102,23 +131,22 @@ class Decoder:
         if max(rows, wanted) > self.max_tokens:
             raise ValueError(f"a step of {rows} tokens, {wanted} with logits, exceeds max_tokens={self.max_tokens}")
         space, backend, weights = self._space, self.backend, self.weights
-        hidden = space.hidden[:rows]
-        weights.embedding.lookup(batch.token_ids, hidden)
+        at = space.rows(rows)
+        weights.embedding.lookup(batch.token_ids, at.hidden)
         for index, layer in enumerate(weights.layers):
-            self._attend(hidden, layer, store.layer(index), batch)
-            self._transform(hidden, layer)
+            self._attend(at, layer, store.layer(index), batch)
+            self._transform(at, layer)
         last, logits = space.last[:wanted], space.logits[:wanted]
-        np.take(hidden, batch.logits_rows, axis=0, out=last)
+        np.take(at.hidden, batch.logits_rows, axis=0, out=last)
         backend.rms_norm(last, weights.norm, self.config.rms_eps, last)
         backend.linear(last, weights.head, logits)
         return logits
 
-    def _attend(self, hidden: F32, layer: LayerWeights, store: LayerStore, batch: Batch) -> None:
+    def _attend(self, at: Activations, layer: LayerWeights, store: LayerStore, batch: Batch) -> None:
         """hidden += output(attention(norm(hidden)))."""
-        config, backend, rows = self.config, self.backend, len(hidden)
-        normed, qkv, attended = self._space.normed[:rows], self._space.qkv[:rows], self._space.attended[:rows]
-        backend.rms_norm(hidden, layer.attention_norm, config.rms_eps, normed)
-        backend.linear(normed, layer.qkv, qkv)
+        config, backend, qkv = self.config, self.backend, at.qkv
+        backend.rms_norm(at.hidden, layer.attention_norm, config.rms_eps, at.normed)
+        backend.linear(at.normed, layer.qkv, qkv)
         if layer.qkv_bias is not None:
             qkv += layer.qkv_bias
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -126,15 +154,15 @@ class Decoder:
             self._norm_heads(qkv[:, config.q_size : config.q_size + config.kv_size], layer.key_norm)
         backend.rotary_write(qkv, batch.positions, self.cos, self.sin, config.num_heads, batch.slots, store)
         backend.attention(
-            qkv[:, : config.q_size].reshape(rows, config.num_heads, config.head_dim),
+            at.queries,
             store,
             batch.tables,
             batch.query_starts,
             batch.context_lens,
             config.head_dim**-0.5,
-            attended.reshape(rows, config.num_heads, config.head_dim),
+            at.attended_heads,
         )
-        backend.linear(attended, layer.output, hidden, add=True)
+        backend.linear(at.attended, layer.output, at.hidden, add=True)
 
     def _norm_heads(self, part: F32, weight: F32) -> None:
         """Normalise each head of part[T, heads * D], a strided view; the kernel takes heads as rows side by side."""
@@ -144,11 +172,10 @@ class Decoder:
         self.backend.rms_norm(heads, weight, self.config.rms_eps, heads)
         np.copyto(part, heads.reshape(part.shape))
 
-    def _transform(self, hidden: F32, layer: LayerWeights) -> None:
+    def _transform(self, at: Activations, layer: LayerWeights) -> None:
         """hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))."""
-        space, backend, rows = self._space, self.backend, len(hidden)
-        normed, gate_up, activated = space.normed[:rows], space.gate_up[:rows], space.activated[:rows]
-        backend.rms_norm(hidden, layer.mlp_norm, self.config.rms_eps, normed)
-        backend.linear(normed, layer.gate_up, gate_up)
-        backend.silu_mul(gate_up, activated)
-        backend.linear(activated, layer.down, hidden, add=True)
+        backend = self.backend
+        backend.rms_norm(at.hidden, layer.mlp_norm, self.config.rms_eps, at.normed)
+        backend.linear(at.normed, layer.gate_up, at.gate_up)
+        backend.silu_mul(at.gate_up, at.activated)
+        backend.linear(at.activated, layer.down, at.hidden, add=True)

@@ -129,7 +129,8 @@ def _map_file(path: Path) -> NDArray[Any]:
     try:
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty")
-        return np.memmap(path, dtype=np.uint8, mode="r")
+        # As a plain array: indexing a memmap, which each step does, makes a new memmap each time.
+        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
     except OSError as error:
         raise ModelError(f"{path}: cannot read the model: {error.strerror}") from error
 
