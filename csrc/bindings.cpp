@@ -224,11 +224,36 @@ void bind_linear(Engine& e, nb::handle x_, const PackedLinear& w, nb::handle out
     linear(e, x, w, out, add);
 }
 
+bool is_int8(const std::string& format) {
+    if (format != "float32" && format != "int8")
+        fail("weight format '" + format + "' is not one of float32, int8");
+    return format == "int8";
+}
+
+void bind_save(Engine& e, const PackedLinear& w, nb::handle out_) {
+    const Array out_array(out_, "out", Array::kWrite);
+    out_array.vector<uint8_t>(kUint8, w.nbytes(), "the packed weight's bytes");
+    save(e, w, out_array.data<uint8_t>());
+}
+
+PackedLinear bind_restore(Engine& e, nb::handle packed_, int64_t outputs, int64_t inputs, const std::string& format) {
+    const Array packed_array(packed_, "packed");
+    // Beyond that a matrix's bytes could not be counted.
+    constexpr int64_t kMost = 1 << 28;
+    if (outputs < 1 || inputs < 1 || outputs > kMost || inputs > kMost)
+        fail("a weight cannot have " + std::to_string(outputs) + " outputs and " + std::to_string(inputs) + " inputs");
+    PackedLinear w;
+    w.outputs = outputs;
+    w.inputs = inputs;
+    w.int8 = is_int8(format);
+    restore(e, packed_array.vector<uint8_t>(kUint8, w.nbytes(), "the packed weight's bytes"), w);
+    return w;
+}
+
 PackedLinear bind_pack(Engine& e, nb::handle weight_, const std::string& format) {
     const Array weight_array(weight_, "weight");
     const auto weight = weight_array.matrix<const float>("[N, K]");
-    if (format != "float32" && format != "int8")
-        fail("weight format '" + format + "' is not one of float32, int8");
+    const bool int8 = is_int8(format);
     if (weight.rows == 0 || weight.columns == 0) fail("weight is empty: " + weight_array.describe());
     for (int64_t i = 0; i < weight.rows; ++i) {
         uint32_t bad = 0;
@@ -240,7 +265,7 @@ PackedLinear bind_pack(Engine& e, nb::handle weight_, const std::string& format)
         if (bad) fail("weight has NaN or infinity in row " + std::to_string(i) + "; is the model file damaged?");
     }
     const ReleaseIfLong release(weight.rows * weight.columns);
-    return pack(e, weight, format == "int8");
+    return pack(e, weight, int8);
 }
 
 void bind_rms_norm(Engine& e, nb::handle x_, nb::handle weight_, float eps, nb::handle out_) {
@@ -459,6 +484,8 @@ NB_MODULE(_cpu, m) {
         .def_prop_ro("saturated_values", [](const Engine& e) { return e.saturated.load(); })
         .def_prop_ro("threads", [](const Engine& e) { return e.pool.threads(); })
         .def("pack_linear", &bind_pack)
+        .def("save_linear", &bind_save)
+        .def("restore_linear", &bind_restore)
         .def("linear", &bind_linear)
         .def("rms_norm", &bind_rms_norm)
         .def("rotary_write", &bind_rotary_write)

@@ -39,6 +39,22 @@ AlignedArray<T> allocate(int64_t count) {
     return AlignedArray<T>(static_cast<T*>(p));
 }
 
+void allocate(PackedLinear& packed) {
+    if (packed.int8) packed.bytes = allocate<uint8_t>(packed.num_bytes());
+    packed.floats = allocate<float>(packed.num_floats());
+}
+
+// Copies with all threads.
+void copy_in_pieces(Engine& e, const void* from, int64_t bytes, void* to) {
+    constexpr int64_t kPiece = 4 << 20;
+    const int64_t pieces = divide_up(bytes, kPiece);
+    if (pieces == 0) return;
+    e.pool.parallel_for(pieces, [&](int64_t piece) {
+        const int64_t begin = piece * kPiece, count = std::min(kPiece, bytes - begin);
+        std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, count);
+    });
+}
+
 // Calls body(row) for every row, in as few pieces as the work deserves.
 template <class Body>
 void for_rows(Engine& e, int64_t rows, int64_t elements_per_row, Body body) {
@@ -127,24 +143,13 @@ Int8Rows quantise_rows(Engine& e, const Matrix<const float>& x, int64_t groups) 
 
 }  // namespace
 
-int64_t PackedLinear::nbytes() const {
-    const int64_t padded = panels() * kPanel;
-    return int8 ? padded * groups() * (kGroup + static_cast<int64_t>(sizeof(float)))
-                : padded * inputs * static_cast<int64_t>(sizeof(float));
-}
-
 PackedLinear pack(Engine& e, const Matrix<const float>& weight, bool int8) {
     PackedLinear packed;
     packed.outputs = weight.rows;
     packed.inputs = weight.columns;
     packed.int8 = int8;
     const int64_t groups = packed.groups();
-    if (int8) {
-        packed.bytes = allocate<uint8_t>(packed.panels() * groups * kGroup * kPanel);
-        packed.floats = allocate<float>(packed.panels() * groups * kPanel);
-    } else {
-        packed.floats = allocate<float>(packed.panels() * packed.inputs * kPanel);
-    }
+    allocate(packed);
     e.pool.parallel_for(packed.panels(), [&](int64_t panel) {
         if (int8) {
             pack_int8_panel(weight, panel, groups, packed.bytes.get() + panel * groups * kGroup * kPanel,
@@ -154,6 +159,17 @@ PackedLinear pack(Engine& e, const Matrix<const float>& weight, bool int8) {
         }
     });
     return packed;
+}
+
+void save(Engine& e, const PackedLinear& w, uint8_t* out) {
+    copy_in_pieces(e, w.bytes.get(), w.num_bytes(), out);
+    copy_in_pieces(e, w.floats.get(), w.nbytes() - w.num_bytes(), out + w.num_bytes());
+}
+
+void restore(Engine& e, const uint8_t* from, PackedLinear& to) {
+    allocate(to);
+    copy_in_pieces(e, from, to.num_bytes(), to.bytes.get());
+    copy_in_pieces(e, from + to.num_bytes(), to.nbytes() - to.num_bytes(), to.floats.get());
 }
 
 void linear(Engine& e, const Matrix<const float>& x, const PackedLinear& w, const Matrix<float>& out, bool add) {

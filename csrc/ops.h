@@ -28,7 +28,9 @@ struct PackedLinear {
 
     int64_t panels() const { return (outputs + kPanel - 1) / kPanel; }
     int64_t groups() const { return (inputs + kGroup - 1) / kGroup; }
-    int64_t nbytes() const;
+    int64_t num_bytes() const { return int8 ? panels() * groups() * kGroup * kPanel : 0; }
+    int64_t num_floats() const { return panels() * kPanel * (int8 ? groups() : inputs); }
+    int64_t nbytes() const { return num_bytes() + num_floats() * static_cast<int64_t>(sizeof(float)); }
 };
 
 // Bytes of one element of a store.
@@ -85,6 +87,9 @@ struct LogProbsOut {
 };
 
 PackedLinear pack(Engine&, const Matrix<const float>& weight, bool int8);
+// Both copy nbytes() bytes: those of the integers, then those of the floats.
+void save(Engine&, const PackedLinear&, uint8_t* out);
+void restore(Engine&, const uint8_t* from, PackedLinear& to);
 void linear(Engine&, const Matrix<const float>& x, const PackedLinear&, const Matrix<float>& out, bool add);
 void rms_norm(Engine&, const Matrix<const float>& x, const float* weight, float eps, const Matrix<float>& out);
 void rotary_write(Engine&, const Matrix<float>& qkv, const int32_t* positions, const float* cos, const float* sin,

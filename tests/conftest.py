@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,16 @@ from pageinn.engine.default_model import default_model
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("pageinn", deadline=None)
 settings.load_profile("pageinn")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def caches_of_the_tests() -> Iterator[None]:
+    """Commands that are started here keep packed weights among themselves, and leave the user's cache alone."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        # Models on the hub are looked for where they were.
+        patch.setenv("HF_HOME", os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())))
+        patch.setenv("XDG_CACHE_HOME", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

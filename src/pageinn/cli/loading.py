@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
@@ -54,7 +56,14 @@ def load(args: Namespace) -> Loaded:
 def _config(args: Namespace) -> EngineConfig:
     """What was given on the command line; the rest keeps the engine's defaults."""
     given = {field.name: getattr(args, field.name) for field in fields(EngineConfig) if field.name in args}
-    return EngineConfig(**given)
+    return EngineConfig(**{"weights_cache": _users_cache() / "pageinn" / "weights", **given})
+
+
+def _users_cache() -> Path:
+    """Where this user's caches lie (XDG Base Directory Specification)."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification has relative paths ignored.
+    return Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
 
 
 def _build(config: EngineConfig) -> Engine:

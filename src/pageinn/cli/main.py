@@ -203,6 +203,13 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "model") -> None:
         help="weights in memory: int8 (default), or none for float32",
     )
     group.add_argument(
+        "--weights-cache",
+        type=_folder_or_off,
+        metavar="PATH",
+        help="a folder that keeps weights as they are packed, for a quick start, or off (default: pageinn/weights in "
+        "$XDG_CACHE_HOME or ~/.cache)",
+    )
+    group.add_argument(
         "--max-model-len",
         type=positive,
         metavar="N",
@@ -346,6 +353,10 @@ def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; write . for the working directory")
     return Path(text)
+
+
+def _folder_or_off(text: str) -> Path | None:
+    return None if text == "off" else _folder(text)
 
 
 def _port(text: str) -> int:

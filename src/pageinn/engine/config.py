@@ -28,7 +28,8 @@ class EngineConfig:
     model: a GGUF file, or None for the packaged default model. max_model_len: None is what model and cache allow.
     kv_cache_scales: for an fp8 cache, a file that `pageinn drift --calibrate` wrote; None is a scale of 1.
     host_memory_bytes: for blocks that were evicted or swapped out; 0 for none. disk_cache: a folder that keeps blocks
-    across restarts, for this engine alone; None for none. max_queued_requests, max_queued_tokens and queue_timeout:
+    across restarts, for this engine alone; None for none. weights_cache: a folder where packed weights are kept for the
+    next start, of any engine; None for none. max_queued_requests, max_queued_tokens and queue_timeout:
     None is no bound. threads: None is one per usable core. seed: what per-request seeds are drawn from, None for real
     randomness.
     """
@@ -53,6 +54,7 @@ class EngineConfig:
     max_retained_share: float = DEFAULT_MOST_RETAINED
     disk_cache: Path | None = None
     disk_cache_bytes: int = DEFAULT_DISK_BYTES
+    weights_cache: Path | None = None
     threads: int | None = None
     seed: int | None = None
 

@@ -12,7 +12,7 @@ from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
 from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import Executor
-from pageinn.engine.fingerprint import fingerprint
+from pageinn.engine.fingerprint import fingerprint, packed_key
 from pageinn.engine.messages import (
     Delta,
     FinishReason,
@@ -27,6 +27,7 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.questions import PrefixCache
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.model.decoder import Decoder
+from pageinn.model.packed_file import PackedFile
 from pageinn.model.sources import open_checkpoint
 from pageinn.scheduling.config import AdmissionMode, ConfigError, Preemption, SchedulerConfig
 from pageinn.scheduling.scheduler import Scheduler
@@ -83,12 +84,16 @@ class Engine:
         _require_within_window(self.max_model_len, shape.sliding_window)
         self.tokenizer = Tokenizer(checkpoint.tokenizer)
         self.template = ChatTemplate.of(checkpoint.tokenizer)
+        kept = None
+        if config.weights_cache is not None:
+            kept = PackedFile(config.weights_cache, packed_key(checkpoint, backend, config.quantization), backend)
         model = Decoder.load(
             checkpoint,
             backend,
             config.quantization,
             progress or (lambda done, total: None),
             max_tokens=config.max_num_batched_tokens,
+            kept=kept,
         )
         store = KVStore(
             layers=shape.num_layers,

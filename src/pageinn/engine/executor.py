@@ -261,9 +261,16 @@ class _Drawing:
 
     def rows(self, seats: list[int], positions: list[int]) -> SampleParams:
         """The parameters of rows that belong to these seats and draw the tokens at these positions."""
-        places = np.array(seats)
-        picked = (part[places] for part in self._by_seat[:-1])
-        return SampleParams(*picked, position=np.array(positions, np.uint64))
+        places, each = np.array(seats), self._by_seat
+        return SampleParams(
+            temperature=each.temperature[places],
+            top_k=each.top_k[places],
+            top_p=each.top_p[places],
+            min_p=each.min_p[places],
+            seed=each.seed[places],
+            choice=each.choice[places],
+            position=np.array(positions, np.uint64),
+        )
 
 
 def _last_rows(query_starts: I32, work: list[Work]) -> I32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pageinn import kernels, model
@@ -24,24 +24,38 @@ def fingerprint(
 
     The number of threads is no part of it: it changes no bit. Reads the whole model once.
     """
+    return _digest(_parts(checkpoint, decoder, backend, store, quantization))
+
+
+def packed_key(checkpoint: Checkpoint, backend: CpuBackend, quantization: str) -> str:
+    """Hexadecimal, of what the bytes of packed weights depend on. Reads the whole model once."""
+    return _digest(_weights(checkpoint, backend, quantization))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    for part in _parts(checkpoint, decoder, backend, store, quantization):
+    for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
+
+
+def _weights(checkpoint: Checkpoint, backend: CpuBackend, quantization: str) -> Iterator[bytes]:
+    yield checkpoint.fingerprint().encode()
+    yield repr(checkpoint.config).encode()
+    yield f"{quantization} {backend.name} {backend.isa}".encode()
+    for file in _code():
+        yield file.name.encode()
+        yield file.read_bytes()
 
 
 def _parts(
     checkpoint: Checkpoint, decoder: Decoder, backend: CpuBackend, store: KVStore, quantization: str
 ) -> Iterator[bytes]:
-    yield checkpoint.fingerprint().encode()
+    yield from _weights(checkpoint, backend, quantization)
     yield json.dumps(checkpoint.tokenizer, default=_listed, sort_keys=True).encode()
-    yield repr(checkpoint.config).encode()
-    yield f"{quantization} {store.dtype} {store.block_size} {backend.name} {backend.isa}".encode()
+    yield f"{store.dtype} {store.block_size}".encode()
     for table in (decoder.cos, decoder.sin, *store.declared_scales()):
         yield hashlib.sha256(table.tobytes()).digest()
-    for file in _code():
-        yield file.name.encode()
-        yield file.read_bytes()
 
 
 def _code() -> list[Path]:

@@ -88,6 +88,18 @@ class PackedLinear(Protocol):
         ...
 
 
+class SavesPacked(Protocol):
+    """A backend whose packed matrices can be kept for the next start."""
+
+    def save_linear(self, weight: PackedLinear) -> NDArray[np.uint8]:
+        """A packed matrix as bytes, uint8 [weight.nbytes], which mean something to this backend and build alone."""
+        ...
+
+    def restore_linear(self, packed: NDArray[np.uint8], outputs: int, inputs: int, weight_format: str) -> PackedLinear:
+        """What `save_linear` was given; `packed` is copied. Raises ValueError for bytes of another length."""
+        ...
+
+
 class Backend(Protocol):
     """The operations. A backend declares what it supports; nothing falls back silently."""
 

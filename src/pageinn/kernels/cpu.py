@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pageinn.kernels import _cpu
 from pageinn.kernels.backend import F32, I32, I64, LayerStore, LogProbs, PackedLinear, SampleParams
@@ -51,6 +52,18 @@ class CpuBackend:
     def pack_linear(self, weight: F32, weight_format: str) -> PackedLinear:
         """Pack a finite [N, K] float32 matrix in panels of 16 outputs."""
         return self._engine.pack_linear(weight, weight_format)
+
+    def save_linear(self, weight: PackedLinear) -> NDArray[np.uint8]:
+        """A packed matrix as bytes, uint8 [weight.nbytes]: the integers, then the floats."""
+        if not isinstance(weight, _cpu.PackedLinear):
+            raise ValueError(f"the cpu backend cannot save a {type(weight).__name__}")
+        packed = np.empty(weight.nbytes, np.uint8)
+        self._engine.save_linear(weight, packed)
+        return packed
+
+    def restore_linear(self, packed: NDArray[np.uint8], outputs: int, inputs: int, weight_format: str) -> PackedLinear:
+        """What `save_linear` was given, in memory of its own: large pages, which a mapped file does not have."""
+        return self._engine.restore_linear(packed, outputs, inputs, weight_format)
 
     def linear(self, x: F32, weight: PackedLinear, out: F32, add: bool = False) -> None:
         """out[T, N] = x[T, K] @ weight.T, or out += that when `add`. Rows of x and out may be strided."""

@@ -14,6 +14,7 @@ import numpy as np
 from pageinn.kernels.backend import F32, I32, I64, Backend, LayerStore
 from pageinn.model.checkpoint import Checkpoint
 from pageinn.model.config import ModelConfig
+from pageinn.model.packed_file import PackedFile
 from pageinn.model.rotary import rotary_tables
 from pageinn.model.sources import open_checkpoint
 from pageinn.model.weights import DecoderWeights, LayerWeights, Progress, load_weights
@@ -106,15 +107,17 @@ class Decoder:
         quantization: str = "int8",
         progress: Progress = lambda done, total: None,
         max_tokens: int = 512,
+        kept: PackedFile | None = None,
     ) -> Decoder:
         """Load an opened model, or what `open_checkpoint` opens. A step then has at most `max_tokens` rows.
 
-        quantization: "int8" or "none" (float32). progress is called with (bytes done, bytes in all). Raises
-        ModelError, one line that names the file, if it cannot be served; ValueError for a format that the
-        backend does not support.
+        quantization: "int8" or "none" (float32). progress is called with (bytes done, bytes in all). kept: packed
+        weights of an earlier start, or where to leave them. Raises ModelError, one line that names the file, if it
+        cannot be served; ValueError for a format that the backend does not support.
         """
         checkpoint = open_checkpoint(model) if isinstance(model, str | Path) else model
-        return cls(checkpoint.config, load_weights(checkpoint, backend, quantization, progress), backend, max_tokens)
+        weights = load_weights(checkpoint, backend, quantization, progress, kept)
+        return cls(checkpoint.config, weights, backend, max_tokens)
 
     @property
     def max_tokens(self) -> int:

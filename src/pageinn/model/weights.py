@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from pageinn.kernels.backend import F32, I32, Backend, PackedLinear
 from pageinn.model.checkpoint import Checkpoint
 from pageinn.model.config import ModelConfig, ModelError, naming
+from pageinn.model.packed_file import PackedFile, Shape
 
 #: Called with bytes of the file that are done, and bytes in all.
 Progress = Callable[[int, int], None]
@@ -75,23 +76,53 @@ class DecoderWeights(NamedTuple):
         return sum(linear.nbytes for linear in [*linears, self.head])
 
 
-def load_weights(checkpoint: Checkpoint, backend: Backend, quantization: str, progress: Progress) -> DecoderWeights:
+def load_weights(
+    checkpoint: Checkpoint, backend: Backend, quantization: str, progress: Progress, kept: PackedFile | None = None
+) -> DecoderWeights:
     """Pack the weights, one packed matrix at a time, so that little is held as float32 at once.
 
+    kept: where the packed matrices are taken from, if they are there, and left for the next time if not.
     quantization: "int8" or "none" (float32). Raises ModelError for missing, foreign or misshapen tensors and
     values that are not finite; ValueError if the backend does not support the format.
     """
     if quantization not in WEIGHT_FORMATS:
         raise ValueError(f"quantization {quantization!r} is not one of {', '.join(WEIGHT_FORMATS)}")
     check_tensors(checkpoint)
-    return _Packer(checkpoint, backend, WEIGHT_FORMATS[quantization], progress).pack()
+    weight_format = WEIGHT_FORMATS[quantization]
+    shapes = {name: Shape(*shape, weight_format) for name, shape in _matrices(checkpoint.config)}
+    known = {} if kept is None else kept.read(shapes)
+    packer = _Packer(checkpoint, backend, weight_format, progress, known)
+    weights = packer.pack()
+    if kept is not None and not known:
+        kept.write(packer.packed)
+    return weights
+
+
+def _matrices(config: ModelConfig) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Names and shapes of the matrices that are packed, those that are read together put together."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    for index in range(config.num_layers):
+        yield f"blk.{index}.qkv", (config.q_size + 2 * config.kv_size, hidden)
+        yield f"blk.{index}.output", (hidden, config.q_size)
+        yield f"blk.{index}.gate_up", (2 * inner, hidden)
+        yield f"blk.{index}.down", (hidden, inner)
+    yield "head", (config.vocab_size, hidden)
 
 
 class _Packer:
     """Reads tensors and counts the bytes that are done."""
 
-    def __init__(self, checkpoint: Checkpoint, backend: Backend, weight_format: str, progress: Progress) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        backend: Backend,
+        weight_format: str,
+        progress: Progress,
+        known: Mapping[str, PackedLinear],
+    ) -> None:
         self.checkpoint, self.backend, self.format, self.progress = checkpoint, backend, weight_format, progress
+        self.known = known
+        self.packed: dict[str, PackedLinear] = {}
         self.config = checkpoint.config
         self.done = 0
         self.total = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
@@ -99,7 +130,7 @@ class _Packer:
     def pack(self) -> DecoderWeights:
         layers = [self.layer(f"blk.{index}.") for index in range(self.config.num_layers)]
         norm = self.read("output_norm.weight")
-        head = self.linear("token_embd.weight" if self.config.tied_embeddings else "output.weight")
+        head = self.linear("head", "token_embd.weight" if self.config.tied_embeddings else "output.weight")
         # Untied embeddings are never read here; they count as done when everything else is.
         self.progress(self.total, self.total)
         return DecoderWeights(Embedding(self.checkpoint), layers, norm, head)
@@ -108,14 +139,14 @@ class _Packer:
         normalised = self.config.qk_norm
         return LayerWeights(
             attention_norm=self.read(prefix + "attn_norm.weight"),
-            qkv=self.backend.pack_linear(self.qkv(prefix, "weight"), self.format),
+            qkv=self.matrix(prefix + "qkv", lambda: self.qkv(prefix, "weight")),
             qkv_bias=self.qkv(prefix, "bias") if self.config.qkv_bias else None,
             query_norm=self.read(prefix + "attn_q_norm.weight") if normalised else None,
             key_norm=self.read(prefix + "attn_k_norm.weight") if normalised else None,
-            output=self.linear(prefix + "attn_output.weight"),
+            output=self.linear(prefix + "output", prefix + "attn_output.weight"),
             mlp_norm=self.read(prefix + "ffn_norm.weight"),
-            gate_up=self.linear(prefix + "ffn_gate.weight", prefix + "ffn_up.weight"),
-            down=self.linear(prefix + "ffn_down.weight"),
+            gate_up=self.linear(prefix + "gate_up", prefix + "ffn_gate.weight", prefix + "ffn_up.weight"),
+            down=self.linear(prefix + "down", prefix + "ffn_down.weight"),
         )
 
     def qkv(self, prefix: str, kind: str) -> F32:
@@ -125,9 +156,17 @@ class _Packer:
             keys = half_split(keys, self.config.head_dim, self.config.rotary_dim)
         return np.concatenate([queries, keys, values])
 
-    def linear(self, *names: str) -> PackedLinear:
-        parts = [self.read(name) for name in names]
-        return self.backend.pack_linear(parts[0] if len(parts) == 1 else np.concatenate(parts), self.format)
+    def linear(self, name: str, *tensors: str) -> PackedLinear:
+        return self.matrix(name, lambda: self.stacked(tensors))
+
+    def stacked(self, tensors: tuple[str, ...]) -> F32:
+        parts = [self.read(tensor) for tensor in tensors]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def matrix(self, name: str, values: Callable[[], F32]) -> PackedLinear:
+        found = self.known.get(name)
+        self.packed[name] = self.backend.pack_linear(values(), self.format) if found is None else found
+        return self.packed[name]
 
     def read(self, name: str) -> F32:
         values = self.checkpoint.tensor(name)
