@@ -2,8 +2,9 @@
 
 steps: CPU time of the whole process per step of the default model, with the dashboard and the metrics on and off. On:
 counters are published each step, misses are recorded, two hours of samples are kept and searched for alarms, one viewer
-asks for the state each second and Prometheus scrapes every five. Off: none of that. A round is the same requests each
-time; rounds are interleaved, and each pair gives a ratio. With --figures, pairs are added to those of former runs.
+asks for the state once a round, which is about a second, and every fifth time for the metrics too. Off: none of that. A
+round is the same amount of work each time; a pair is six of each kind, interleaved, and gives a ratio. With --figures,
+pairs are added to those of former runs.
 
 page: a pool of 100,000 blocks, filled with conversations: what a view of it takes of the step loop, what the state
 takes to make, and the longest frame of a Chromium that shows it, at a desk and on a phone.
@@ -48,25 +49,19 @@ from pageinn.server.misses import recorder_of
 from pageinn.server.run import address_of, bind
 from pageinn.server.served import Served
 
-REQUESTS, PROMPT, TOKENS = 4, 64, 64
+REQUESTS, PROMPT, TOKENS = 4, 64, 56
+#: Rounds of each kind in a pair; the machine's own ups and downs last longer than one.
+ROUNDS = 6
 #: Student's 0.975 quantiles for 1 to 30 degrees of freedom.
 T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120]
 T += [2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
 VIEWER = """
-import httpx, sys, threading, time
-looks = threading.Event()
-def ask():
-    with httpx.Client() as client:
-        for second in range(10**9):
-            looks.wait()
-            began = time.monotonic()
-            client.get(sys.argv[1] + "/dashboard/state").raise_for_status()
-            if second % 5 == 0:
-                client.get(sys.argv[1] + "/metrics").raise_for_status()
-            time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
-threading.Thread(target=ask, daemon=True).start()
-for line in sys.stdin:
-    looks.set() if line == "on\\n" else looks.clear()
+import httpx, sys
+with httpx.Client() as client:
+    for number, _ in enumerate(sys.stdin):
+        client.get(sys.argv[1] + "/dashboard/state").raise_for_status()
+        if number % 5 == 0:
+            client.get(sys.argv[1] + "/metrics").raise_for_status()
 """
 
 
@@ -101,7 +96,8 @@ async def steps(pairs: int) -> list[list[float]]:
     on = replace(served, misses=recorder_of(served))
     feed = Feed(on)
     now = time.time()
-    feed.history.samples = [sample_of(core.stats(), now - KEPT + INTERVAL * i, {}) for i in range(int(KEPT / INTERVAL))]
+    for number in range(int(KEPT / INTERVAL)):
+        feed.history.add(sample_of(core.stats(), now - KEPT + INTERVAL * number, {}))
     sock = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(application(feed, on), log_level="warning", access_log=False))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -111,19 +107,20 @@ async def steps(pairs: int) -> list[list[float]]:
     found = []
     await one_round(served, 0)
     for number in range(pairs):
-        pair = [0.0, 0.0]
-        for looked in (0, 1) if number % 2 else (1, 0):
+        spent, done = [0.0, 0.0], [0, 0]
+        for turn in range(2 * ROUNDS):
+            off = (number + turn) % 2
             frozen = counted()
-            core.stats = counted if looked else lambda frozen=frozen: frozen  # type: ignore[method-assign]
-            viewer.stdin.write("on\n" if looked else "off\n")
-            viewer.stdin.flush()
-            async with feed.recording() if looked else contextlib.nullcontext():
-                before, began = counted().steps, time.process_time()
-                await one_round(on if looked else served, 2 * number + looked + 1)
-                pair[0 if looked else 1] = 1e3 * (time.process_time() - began) / (counted().steps - before)
-            viewer.stdin.write("off\n")
-            viewer.stdin.flush()
-            await asyncio.sleep(0.5)
+            core.stats = (lambda frozen=frozen: frozen) if off else counted  # type: ignore[method-assign]
+            before, began = frozen.steps, time.process_time()
+            async with contextlib.nullcontext() if off else feed.recording():
+                if not off:
+                    viewer.stdin.write("look\n")
+                    viewer.stdin.flush()
+                await one_round(served if off else on, 2 * ROUNDS * number + turn + 1)
+            spent[off] += time.process_time() - began
+            done[off] += counted().steps - before
+        pair = [1e3 * seconds / steps for seconds, steps in zip(spent, done, strict=True)]
         print(f"pair {number + 1}: {pair[0]:.2f} ms a step with, {pair[1]:.2f} without", file=sys.stderr, flush=True)
         found.append(pair)
     viewer.kill()

@@ -20,7 +20,7 @@ from pageinn.memory.shares import Share
 from pageinn.memory.tokens import pack
 from pageinn.server.dashboard.branches import branches
 from pageinn.server.dashboard.floor import MOST_TENANTS, STATES, TENANT_SHIFT, floor_plan
-from pageinn.server.dashboard.history import History, percentile, sample_of, series, up_to_now
+from pageinn.server.dashboard.history import History, percentile, sample_of
 from pageinn.server.dashboard.snapshots import Snapshots
 from pageinn.watch.sample import Sample
 from pageinn.watch.windows import Window
@@ -135,11 +135,14 @@ def test_a_series_is_made_of_differences() -> None:
         sample_of(stats(3, 100, [0.2, 0.4, 0.6]), 1010.0, {}),
         sample_of(stats(3, 100, [0.2, 0.4, 0.6]), 1015.0, {}),
     ]
-    found = series(samples, "recent")
+    history = History()
+    assert history.series(samples[0])["recent"] == {}
+    for sample in samples[:-1]:
+        history.add(sample)
+    found = history.series(samples[-1])["recent"]
     assert found["time"] == [1005.0, 1010.0, 1015.0]
     assert found["hit_rate"] == [0.9, 0.05, None]
     assert found["first_token"] == pytest.approx([0.2, 0.5, None])
-    assert series(samples[:1], "recent") == {}
 
 
 def test_a_percentile_lies_in_the_bucket_that_holds_it() -> None:
@@ -154,11 +157,15 @@ def test_a_percentile_lies_in_the_bucket_that_holds_it() -> None:
 
 
 def test_a_sample_just_before_now_gives_way() -> None:
-    samples = [sample_of(stats(0, 0, []), time, {}) for time in (0.0, 5.0, 10.0)]
-    latest = sample_of(stats(0, 0, []), 11.0, {})
-    assert [sample.time for sample in up_to_now(samples, latest)] == [0.0, 5.0, 11.0]
-    assert [sample.time for sample in up_to_now(samples, latest.__class__("pageinn", 14.0))] == [0.0, 5.0, 10.0, 14.0]
-    assert up_to_now([], latest) == [latest]
+    """Two seconds are no time to take a rate over; the last seven are."""
+    history = History()
+    for requests, time in ((0, 0.0), (1, 5.0), (2, 10.0)):
+        history.add(sample_of(stats(requests, 50 * requests, []), time, {}))
+    latest = stats(4, 100, [])
+    assert history.series(sample_of(latest, 14.0, {}))["recent"]["time"] == [5.0, 10.0, 14.0]
+    found = history.series(sample_of(latest, 12.0, {}))["recent"]
+    assert found["time"] == [5.0, 12.0]
+    assert found["hit_rate"] == [0.5, round(50 / 300, 4)]
 
 
 def traffic(history: History, seconds: float, rate: float, began: float = 0.0) -> None:
@@ -190,8 +197,10 @@ def test_two_hours_are_remembered() -> None:
     history = History()
     traffic(history, 3 * 3600, 0.5)
     assert history.samples[-1].time - history.samples[0].time == 2 * 3600
-    found = series(history.samples, "long")
+    found = history.series(history.samples[-1])["long"]
     assert len(found["time"]) == 120
+    assert set(found["hit_rate"]) == {0.5}
+    assert history.samples[-1].time - found["time"][-1] < 60
     assert {round(after - before) for before, after in pairwise(found["time"])} == {60}
 
 

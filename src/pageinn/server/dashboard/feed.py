@@ -7,7 +7,7 @@ import gzip
 import os
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.misses.shown import misses
 from pageinn.server.dashboard.branches import Texts, branches
 from pageinn.server.dashboard.floor import floor_plan
-from pageinn.server.dashboard.history import INTERVAL, History, percentile, sample_of, series, up_to_now
+from pageinn.server.dashboard.history import INTERVAL, History, percentile, sample_of
 from pageinn.server.dashboard.snapshots import Snapshot, Snapshots
 from pageinn.server.served import Served
 from pageinn.watch.sample import Sample
@@ -76,12 +76,16 @@ class Feed:
                 raise EngineDeadError("the engine has stopped")
             if time.monotonic() - self._made >= FRESH:
                 snapshot = await self._snapshots.newest()
-                samples = up_to_now(self.history.samples, self._sample())
-                self._body = await asyncio.to_thread(self._text, snapshot, self._served.client.stats(), samples)
+                latest = self._sample()
+                samples, columns = [*self.history.samples, latest], self.history.series(latest)
+                stats = self._served.client.stats()
+                self._body = await asyncio.to_thread(self._text, snapshot, stats, samples, columns)
                 self._made = time.monotonic()
             return self._body
 
-    def _text(self, snapshot: Snapshot | None, stats: Stats, samples: list[Sample]) -> bytes:
+    def _text(
+        self, snapshot: Snapshot | None, stats: Stats, samples: list[Sample], columns: Mapping[str, Any]
+    ) -> bytes:
         state = {
             "server": {
                 "model": self._served.model_name,
@@ -92,7 +96,7 @@ class Feed:
                 "cache": dict(self._served.cache_config),
             },
             "now": now(stats, samples),
-            "series": {span: series(samples, span) for span in ("recent", "long")},
+            "series": columns,
             "alarms": [
                 {"key": event.alarm.key, "line": event.alarm.line, "since": event.since, "until": event.until}
                 for event in self.history.events

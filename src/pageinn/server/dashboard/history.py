@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pageinn.engine.messages import BusyReason
@@ -16,8 +17,8 @@ from pageinn.watch.windows import Window, grown
 INTERVAL, LOOK_EVERY = 5.0, 3
 #: Seconds that are remembered.
 KEPT = 2 * 3600.0
-#: The two series that are drawn: seconds covered, and samples a point.
-SPANS = {"recent": (600.0, 1), "long": (KEPT, 12)}
+#: Points of the two series that are drawn, and samples a point of the longer one: ten minutes, and two hours.
+RECENT, LONG, STEP = 120, 120, 12
 #: Alarms that are over and still listed, at most.
 _REMEMBERED = 50
 
@@ -37,6 +38,8 @@ class History:
         self.samples: list[Sample] = []
         self.events: list[Event] = []
         self._added = 0
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._long: deque[dict[str, Any]] = deque(maxlen=LONG)
 
     def add(self, sample: Sample) -> None:
         """Take a sample; now and then look for alarms, a few milliseconds with two hours of samples."""
@@ -44,8 +47,26 @@ class History:
         while sample.time - self.samples[0].time > KEPT:
             del self.samples[0]
         self._added += 1
+        if len(self.samples) > 1:
+            self._recent.append(point(Window(self.samples[-2:])))
+        if len(self.samples) > STEP and self._added % STEP == 1:
+            self._long.append(point(Window(self.samples[-STEP - 1 :])))
         if self._added % LOOK_EVERY == 0:
             self._look(sample.time)
+
+    def series(self, latest: Sample) -> dict[str, dict[str, list[Any]]]:
+        """Columns to draw, up to the latest sample, which is not remembered; None: nothing known.
+
+        `time`: a point's end. The others are over the time since the point before: preemptions and refusals a minute,
+        tokens a second.
+        """
+        recent, before = list(self._recent), self.samples[-1:]
+        if before and latest.time - before[0].time < INTERVAL / 2:
+            # Rates over an instant would jump.
+            del recent[-1:]
+            before = self.samples[-2:-1]
+        live = [point(Window([*before, latest]))] if before else []
+        return {"recent": _columns([*recent, *live][-RECENT:]), "long": _columns(list(self._long))}
 
     def _look(self, now: float) -> None:
         standing = {alarm.key: alarm for alarm in alarms(self.samples)}
@@ -87,22 +108,7 @@ def sample_of(stats: Stats, now: float, facts: Mapping[str, str]) -> Sample:
     )
 
 
-def up_to_now(samples: Sequence[Sample], latest: Sample) -> list[Sample]:
-    """All samples and the latest, in place of one just before it: rates over an instant would jump."""
-    just_now = [sample for sample in samples[-1:] if latest.time - sample.time < INTERVAL / 2]
-    return [*samples[: len(samples) - len(just_now)], latest]
-
-
-def series(samples: Sequence[Sample], span: str) -> dict[str, list[Any]]:
-    """Columns to draw; None: nothing known.
-
-    `time`: a point's end. The others are over the time since the point before: preemptions and refusals a minute,
-    tokens a second.
-    """
-    seconds, step = SPANS[span]
-    recent = [sample for sample in samples if samples[-1].time - sample.time <= seconds]
-    points = recent[::-step][::-1]
-    rows = [point(Window(pair)) for pair in pairwise(points)]
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 

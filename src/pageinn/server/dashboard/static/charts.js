@@ -141,7 +141,7 @@ function roof(high) {
 function say(caption, chart, columns, index = null) {
   const times = columns.time ?? [];
   if (!times.length) {
-    caption.textContent = "no figure yet: the first comes after five seconds";
+    caption.textContent = `no figure yet: the first comes after ${span === "long" ? "a minute" : "five seconds"}`;
     return;
   }
   const known = index !== null && index !== undefined;
