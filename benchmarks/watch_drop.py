@@ -1,9 +1,8 @@
 """How long `pageinn watch` takes to notice that a client starts to head its prompts with a clock. In real time.
 
 A real server answers one request after the other, some a second, all with one system prompt and a question of their own
-(85 % of the tokens are found); after five minutes each prompt begins with the date and the time to the millisecond, of
-which only the date, the hour and the minute come again (12 %). Prints the hit rates and the seconds from the first such
-prompt to the alarm.
+(85 % of the tokens are found); after five minutes each prompt begins with the time to the millisecond, of which only
+the hour and the minute come again (12 %). Prints the hit rates and the seconds from the first such prompt to the alarm.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import httpx
 from pageinn.watch.exposition import metrics_url
 from pageinn.watch.watcher import look
 
-SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 5
+SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 3
 
 
 def main() -> None:
@@ -60,13 +59,17 @@ def run(url: str, calm: float, rate: float, raised: threading.Event) -> None:
         began, number, rng = time.monotonic(), 0, Random()
         edges = [look(client, metrics_url(url), 0.0)]
         changed: float | None = None
+        longest = latest = 0.0
         while not raised.is_set():
             now = time.monotonic() - began
+            if changed is not None:
+                longest = max(longest, now - latest)
+            latest = now
             if changed is None and now >= calm:
                 changed = now
                 edges.append(look(client, metrics_url(url), 0.0))
-            clock = f"It is {datetime.now():%d %B %Y, %H:%M:%S.%f}"[:-3] + ". " if changed is not None else ""
-            question = f"Question {rng.randrange(10**6)}: where is shelf {rng.randrange(10**6)} of the maps?"
+            clock = f"It is {datetime.now():%H:%M:%S.%f}"[:-3] + ". " if changed is not None else ""
+            question = f"Question {rng.randrange(10**6)}: where are the old maps kept?"
             body = {"prompt": clock + SYSTEM + question, "max_tokens": 1, "temperature": 0}
             client.post(f"{url}/v1/completions", json=body).raise_for_status()
             number += 1
@@ -78,6 +81,8 @@ def run(url: str, calm: float, rate: float, raised: threading.Event) -> None:
         print(f"hit rate {name}: {((after.hits or 0) - (before.hits or 0)) / queries:.1%}")
     if changed is not None:
         print(f"alarm {time.monotonic() - began - changed:.1f} s after the first clock")
+        # On a machine that stood still meanwhile, that counts too.
+        print(f"longest time between two requests with the clock: {longest:.1f} s")
 
 
 if __name__ == "__main__":
