@@ -49,7 +49,7 @@ from pageinn.server.misses import recorder_of
 from pageinn.server.run import address_of, bind
 from pageinn.server.served import Served
 
-REQUESTS, PROMPT, TOKENS = 4, 64, 56
+REQUESTS, PROMPT, TOKENS = 4, 64, 76
 #: Rounds of each kind in a pair; the machine's own ups and downs last longer than one.
 ROUNDS = 6
 #: Student's 0.975 quantiles for 1 to 30 degrees of freedom.
