@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#ifdef PAGEINN_AVX2
+#ifdef PAGEINN_X86
 #include <cpuid.h>
 #endif
 
@@ -439,27 +439,39 @@ void bind_log_probs(Engine& e, nb::handle logits_, nb::handle tokens_, nb::handl
     expect_good(bad);
 }
 
-#ifdef PAGEINN_AVX2
+#ifdef PAGEINN_X86
 // Compilers differ in whether __builtin_cpu_supports knows this one.
 bool has_f16c() {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 const Kernels& kernels_for(const std::string& isa) {
     if (isa == "portable") return portable_kernels();
-#ifdef PAGEINN_AVX2
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#ifdef PAGEINN_X86
+    if (isa == "avx512") {
+        if (!has_avx512()) fail("isa 'avx512': this processor lacks AVX-512 (F, BW, DQ, VL, VNNI); use 'auto'");
+        return avx512_kernels();
+    }
     if (isa == "avx2") {
-        if (!has_avx2) fail("isa 'avx2': this processor lacks AVX2, FMA or F16C; use 'portable' or 'auto'");
+        if (!has_avx2()) fail("isa 'avx2': this processor lacks AVX2, FMA or F16C; use 'portable' or 'auto'");
         return avx2_kernels();
     }
-    if (isa == "auto" && has_avx2) return avx2_kernels();
+    if (isa == "auto" && has_avx512()) return avx512_kernels();
+    if (isa == "auto" && has_avx2()) return avx2_kernels();
 #else
-    if (isa == "avx2") fail("isa 'avx2': this build has only 'portable'");
+    if (isa == "avx512" || isa == "avx2") fail("isa '" + isa + "': this build has only 'portable'");
 #endif
-    if (isa != "auto") fail("isa '" + isa + "' is not one of auto, avx2, portable");
+    if (isa != "auto") fail("isa '" + isa + "' is not one of auto, avx512, avx2, portable");
     return portable_kernels();
 }
 

@@ -150,8 +150,9 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-#ifdef PAGEINN_AVX2
+#ifdef PAGEINN_X86
 const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
 #endif
 
 }  // namespace pageinn

@@ -2,32 +2,30 @@
 
 // sums[r][i] += left(r) * right(i), keeping in registers what is fewer.
 template <int R, int W, class Left, class Right>
-inline void add_products(F8 (&sums)[R][W], Left left, Right right) {
+inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
     if constexpr (R < W) {
-        F8 each[R];
+        Wide each[R];
         for (int r = 0; r < R; ++r) each[r] = left(r);
         for (int i = 0; i < W; ++i) {
-            const F8 x = right(i);
+            const Wide x = right(i);
             for (int r = 0; r < R; ++r) sums[r][i] = fma(each[r], x, sums[r][i]);
         }
     } else {
-        F8 each[W];
+        Wide each[W];
         for (int i = 0; i < W; ++i) each[i] = right(i);
         for (int r = 0; r < R; ++r) {
-            const F8 x = left(r);
+            const Wide x = left(r);
             for (int i = 0; i < W; ++i) sums[r][i] = fma(x, each[i], sums[r][i]);
         }
     }
 }
 
-// How many vectors of keys or dimensions R rows take at a time: enough sums to keep the multipliers busy, and few
-// enough for the registers.
-constexpr int width_for(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows == 3 ? 3 : 2; }
-
+// Runs of keys that a wide vector holds.
+constexpr int kWideRuns = kWide / kLanes;
 // A row of scores, with room for some that nobody looks at.
-constexpr int kRowScores = kPartition + kLanes;
+constexpr int kRowScores = kPartition + 8 * kLanes;
 
-// Scores of W runs of eight keys for R rows: sums over the head's dimensions in order, for every row and key.
+// Scores of W wide vectors of keys for R rows: sums over the head's dimensions in order, for every row and key.
 // Prefetches what is read next: a decode reads a cache far larger than the processor's, in short runs at scattered
 // addresses that the hardware does not foresee.
 template <class T, int R, int W>
@@ -35,29 +33,49 @@ inline void score_runs(const TilePart& t, int first, float* scores) {
     const T* const* keys = reinterpret_cast<const T* const*>(t.runs->keys + first);
     const T* const* later = reinterpret_cast<const T* const*>(t.runs->later + first);
     const int64_t block_size = t.store->block_size, size = t.store->size;
-    F8 sums[R][W];
+    Wide sums[R][W];
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < W; ++i) sums[r][i] = splat(0.0f);
+        for (int i = 0; i < W; ++i) sums[r][i] = wide_splat(0.0f);
     for (int64_t d = 0; d < size; ++d) {
-        for (int i = 0; i < W; i += 2) prefetch(later[i] + d * block_size);
+        for (int i = 0; i < W * kWideRuns; i += 2) prefetch(later[i] + d * block_size);
         add_products<R, W>(
-            sums, [&](int r) { return splat(t.q[r * size + d]); }, [&](int i) { return load(keys[i] + d * block_size); });
+            sums, [&](int r) { return wide_splat(t.q[r * size + d]); },
+            [&](int i) { return wide_keys(keys + i * kWideRuns, d * block_size); });
     }
     if constexpr (kTokenScales<T>) {
         for (int i = 0; i < W; ++i) {
-            const F8 scale = load(t.runs->key_scales[first + i]);
+            const Wide scale = wide_keys(t.runs->key_scales + first + i * kWideRuns, 0);
             for (int r = 0; r < R; ++r) sums[r][i] = sums[r][i] * scale;
         }
     }
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < W; ++i) store(scores + r * kRowScores + i * kLanes, sums[r][i]);
+        for (int i = 0; i < W; ++i) wide_store(scores + r * kRowScores + i * kWide, sums[r][i]);
 }
 
-// Scores of the partition's first `keys` keys and, to fill the last runs, of some that nobody looks at.
+// Scores of the partition's first `keys` keys and, to fill the last vectors, of some that nobody looks at.
 template <class T, int R>
 inline void score_rows(const TilePart& t, int keys, float* scores) {
     constexpr int W = width_for(R);
-    for (int k = 0; k < keys; k += W * kLanes) score_runs<T, R, W>(t, k / kLanes, scores + k);
+    static_assert(W * kWideRuns <= KeyRuns::kSpare);
+    for (int k = 0; k < keys; k += W * kWide) score_runs<T, R, W>(t, k / kLanes, scores + k);
+}
+
+// Turns the first `runs` runs of scores into exponentials of what they exceed `largest` by, and returns their sum, which
+// is of eight lanes' sums however wide a vector is.
+inline float exponentials_less(float* scores, int runs, float largest) {
+    F8 sums = splat(0.0f);
+    int i = 0;
+    for (; i + kWideRuns <= runs; i += kWideRuns) {
+        const Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
+        wide_store(scores + i * kLanes, each);
+        sums = add_runs(sums, each);
+    }
+    for (; i < runs; ++i) {
+        const F8 each = exp8(load(scores + i * kLanes) - largest);
+        store(scores + i * kLanes, each);
+        sums = sums + each;
+    }
+    return sum_lanes(sums);
 }
 
 // Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.
@@ -69,13 +87,7 @@ inline void exponentiate_row(float* scores, int visible, float* largest, float* 
     F8 best = splat(-kInfinity);
     for (int i = 0; i < seen; ++i) best = larger(load(scores + i * kLanes), best);
     *largest = largest_lane(best);
-    F8 sums = splat(0.0f);
-    for (int i = 0; i < seen; ++i) {
-        const F8 each = exp8(load(scores + i * kLanes) - *largest);
-        store(scores + i * kLanes, each);
-        sums = sums + each;
-    }
-    *total = sum_lanes(sums);
+    *total = exponentials_less(scores, seen, *largest);
 }
 
 // Multiplies a row's exponentials by the scales of the values they weigh.
@@ -97,22 +109,22 @@ inline void for_values(const TilePart& t, int begin, int end, Body body) {
     }
 }
 
-// Adds weight * value over the keys [begin, end), in order, for R rows and N vectors of dimensions. Prefetches.
+// Adds weight * value over the keys [begin, end), in order, for R rows and N wide vectors of dimensions. Prefetches.
 template <class T, int R, int N>
 inline void add_vectors(const TilePart& t, int begin, int end, int64_t d, const float* weights, float* output) {
     constexpr int kLine = 64 / sizeof(T);
     const int64_t size = t.store->size;
-    F8 sums[R][N];
+    Wide sums[R][N];
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < N; ++i) sums[r][i] = load(output + r * size + d + i * kLanes);
+        for (int i = 0; i < N; ++i) sums[r][i] = wide_load(output + r * size + d + i * kWide);
     for_values<T>(t, begin, end, [&](const T* value, const T* ahead, int k) {
-        for (int i = 0; i < N * kLanes; i += kLine) prefetch(ahead + d + i);
+        for (int i = 0; i < N * kWide; i += kLine) prefetch(ahead + d + i);
         add_products<R, N>(
-            sums, [&](int r) { return splat(weights[r * kRowScores + k]); },
-            [&](int i) { return load(value + d + i * kLanes); });
+            sums, [&](int r) { return wide_splat(weights[r * kRowScores + k]); },
+            [&](int i) { return wide_load(value + d + i * kWide); });
     });
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < N; ++i) store(output + r * size + d + i * kLanes, sums[r][i]);
+        for (int i = 0; i < N; ++i) wide_store(output + r * size + d + i * kWide, sums[r][i]);
 }
 
 template <class T, int R>
@@ -120,9 +132,9 @@ inline void add_keys(const TilePart& t, int begin, int end, const float* weights
     constexpr int N = width_for(R);
     const int64_t size = t.store->size;
     int64_t d = 0;
-    for (; d + N * kLanes <= size; d += N * kLanes) add_vectors<T, R, N>(t, begin, end, d, weights, output);
-    for (; d + 2 * kLanes <= size; d += 2 * kLanes) add_vectors<T, R, 2>(t, begin, end, d, weights, output);
-    for (; d + kLanes <= size; d += kLanes) add_vectors<T, R, 1>(t, begin, end, d, weights, output);
+    for (; d + N * kWide <= size; d += N * kWide) add_vectors<T, R, N>(t, begin, end, d, weights, output);
+    for (; d + 2 * kWide <= size; d += 2 * kWide) add_vectors<T, R, 2>(t, begin, end, d, weights, output);
+    for (; d + kWide <= size; d += kWide) add_vectors<T, R, 1>(t, begin, end, d, weights, output);
     for (; d < size; ++d) {
         for (int r = 0; r < R; ++r) {
             float* sum = output + r * size + d;
@@ -135,7 +147,7 @@ inline void add_keys(const TilePart& t, int begin, int end, const float* weights
 
 template <class T, int R>
 void attend_rows(const TilePart& t, const Softmax& out) {
-    alignas(32) float scores[R * kRowScores];
+    alignas(64) float scores[R * kRowScores];
     int least = kPartition, most = 0;
     for (int r = 0; r < R; ++r) {
         least = t.visible[r] < least ? t.visible[r] : least;

@@ -129,6 +129,8 @@ inline void exponentials_of(const float* values, int64_t size, double temperatur
     for (int64_t i = 0; i < size; ++i) out[i] = std::exp(values[i] / temperature - largest);
 }
 
+#include "wide8.h"
+
 constexpr const char* kIsa = "portable";
 
 #include "kernels_impl.h"

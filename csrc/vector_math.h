@@ -6,25 +6,29 @@ constexpr float kInfinity = __builtin_inff();
 
 inline F8 larger(F8 a, F8 b) { return a > b ? a : b; }
 
-// exp to about 1e-7 relative (Cephes' polynomial); 0 below -87.3, and NaN for NaN. exp8(0) is exactly 1.
-inline F8 exp8(F8 x) {
-    const F8 shifter = splat(12582912.0f);  // 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
-    const F8 clipped = x > 88.0f ? splat(88.0f) : x;
-    const F8 shifted = fma(clipped, splat(1.44269504088896341f), shifter);
-    const F8 n = shifted - shifter;
-    F8 r = fma(n, splat(-0.693359375f), clipped);
-    r = fma(n, splat(2.12194440e-4f), r);
-    F8 p = splat(1.9875691500e-4f);
-    p = fma(p, r, splat(1.3981999507e-3f));
-    p = fma(p, r, splat(8.3334519073e-3f));
-    p = fma(p, r, splat(4.1665795894e-2f));
-    p = fma(p, r, splat(1.6666665459e-1f));
-    p = fma(p, r, splat(5.0000001201e-1f));
-    const F8 result = fma(p * r, r, r + 1.0f);
-    const U8 power = ((U8)shifted << 23) + (127u << 23);  // of 2; wraps only where the result is not used
-    return x < -87.3f ? splat(0.0f) : result * (F8)power;
+// exp to about 1e-7 relative (Cephes' polynomial); 0 below -87.3, and NaN for NaN. Of 0 it is exactly 1. V is a vector of
+// floats, U one of as many unsigned integers.
+template <class V, class U>
+inline V exp_lanes(V x) {
+    const V zero = {};
+    const V shifter = zero + 12582912.0f;  // 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
+    const V clipped = x > 88.0f ? zero + 88.0f : x;
+    const V shifted = fma(clipped, zero + 1.44269504088896341f, shifter);
+    const V n = shifted - shifter;
+    V r = fma(n, zero + -0.693359375f, clipped);
+    r = fma(n, zero + 2.12194440e-4f, r);
+    V p = zero + 1.9875691500e-4f;
+    p = fma(p, r, zero + 1.3981999507e-3f);
+    p = fma(p, r, zero + 8.3334519073e-3f);
+    p = fma(p, r, zero + 4.1665795894e-2f);
+    p = fma(p, r, zero + 1.6666665459e-1f);
+    p = fma(p, r, zero + 5.0000001201e-1f);
+    const V result = fma(p * r, r, r + 1.0f);
+    const U power = ((U)shifted << 23) + (127u << 23);  // of 2; wraps only where the result is not used
+    return x < -87.3f ? zero : result * (V)power;
 }
 
+inline F8 exp8(F8 x) { return exp_lanes<F8, U8>(x); }
 inline float exp1(float x) { return exp8(splat(x))[0]; }
 
 inline float sum_lanes(F8 x) {

@@ -179,7 +179,7 @@ def test_the_other_operations_name_what_is_wrong(backend: CpuBackend) -> None:
 
 
 def test_backends_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="isa 'sse' is not one of auto, avx2, portable"):
+    with pytest.raises(ValueError, match="isa 'sse' is not one of auto, avx512, avx2, portable"):
         CpuBackend(isa="sse")
     with pytest.raises(ValueError, match="threads must be from 1 to 1024, not 0"):
         CpuBackend(threads=0)

@@ -16,7 +16,7 @@ class CpuBackend:
     """Every operation of the contract on CPU cores.
 
     threads: how many cores to use, the calling thread included; by default all that this process may run on.
-    isa: "avx2", "portable" or "auto" (AVX2 where the processor has it); the environment variable PAGEINN_ISA
+    isa: "avx512", "avx2", "portable" or "auto" (the first that the processor has); the environment variable PAGEINN_ISA
     decides when it is "auto". Results of the two differ in the last bits; either is bit-identical with itself.
     share_prefixes: whether attention reads the keys and values that several sequences' block tables begin with once
     for all of them; the bits are the same either way. Raises ValueError for an unknown or unsupported `isa`, and
