@@ -47,6 +47,9 @@ inline void write_outputs(const OutRows& out, int64_t row, int64_t panel, int64_
     }
 }
 
+template <int N>
+using Count = std::integral_constant<int, N>;
+
 // Weights that are read once per step come from memory: so far ahead, the wait for them is hidden. A single row
 // computes so little that the hardware's own prefetching does better.
 constexpr int kAhead = 4096;
@@ -83,16 +86,22 @@ void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
     for (int r = 0; r < R; ++r) write_outputs(out, row + r, panel, w.outputs, sums[r]);
 }
 
-void linear_int8(const Int8Weight& w, const Int8Rows& x, const OutRows& out, Range rows, Range panels) {
+// Calls body(tile, row, panel) for every panel and, there, for tiles of four rows and what is left; a tile is how many.
+template <class Body>
+inline void for_row_tiles(Range rows, Range panels, Body body) {
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
         int64_t row = rows.begin;
-        for (; row + 4 <= rows.end; row += 4) int8_tile<4>(w, x, out, row, panel);
+        for (; row + 4 <= rows.end; row += 4) body(Count<4>(), row, panel);
         switch (rows.end - row) {
-            case 3: int8_tile<3>(w, x, out, row, panel); break;
-            case 2: int8_tile<2>(w, x, out, row, panel); break;
-            case 1: int8_tile<1>(w, x, out, row, panel); break;
+            case 3: body(Count<3>(), row, panel); break;
+            case 2: body(Count<2>(), row, panel); break;
+            case 1: body(Count<1>(), row, panel); break;
         }
     }
+}
+
+void linear_int8(const Int8Weight& w, const Int8Rows& x, const OutRows& out, Range rows, Range panels) {
+    for_row_tiles(rows, panels, [&](auto tile, int64_t row, int64_t panel) { int8_tile<tile>(w, x, out, row, panel); });
 }
 
 template <int R>
