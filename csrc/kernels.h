@@ -74,6 +74,11 @@ struct Int8 {
 };
 enum class StoreType { kFloat32, kBfloat16, kFloat16, kFp8E4m3, kFp8E5m2, kInt8 };
 
+// Bytes of one element of a store. Static: files for other instruction sets must not share its code.
+static inline int64_t slot_bytes(StoreType type) {
+    return type == StoreType::kFloat32 ? 4 : type == StoreType::kBfloat16 || type == StoreType::kFloat16 ? 2 : 1;
+}
+
 // One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size]. Scales of fp8
 // are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
 struct Store {

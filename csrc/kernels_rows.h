@@ -52,7 +52,22 @@ int64_t write_slot(const float* keys, const float* values, int64_t slot, const S
     return saturated;
 }
 
+// Asks for the lines that a token's keys and values will be written to: one for every dimension of a key or two, far apart.
+void fetch_slot(int64_t slot, const Store& s) {
+    constexpr int64_t kLine = 64;
+    const int64_t block = slot / s.block_size, offset = slot % s.block_size, bytes = slot_bytes(s.type);
+    const int64_t row = s.block_size * bytes, step = row < kLine ? kLine / row : 1;
+    for (int64_t head = 0; head < s.heads; ++head) {
+        const int64_t first = (block * s.heads + head) * s.block_size;
+        const char* key = static_cast<const char*>(s.keys) + (first * s.size + offset) * bytes;
+        for (int64_t d = 0; d < s.size; d += step) __builtin_prefetch(key + d * row, 1);
+        const char* value = static_cast<const char*>(s.values) + (first + offset) * s.size * bytes;
+        for (int64_t at = 0; at < s.size * bytes; at += kLine) __builtin_prefetch(value + at, 1);
+    }
+}
+
 int64_t rotary_row(const RotaryRow& row, const Store& s) {
+    if (row.slot >= 0) fetch_slot(row.slot, s);
     for (int64_t head = 0; head < row.heads + s.heads; ++head) {
         float* __restrict left = row.qkv + head * s.size;
         float* __restrict right = left + row.half;

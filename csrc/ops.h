@@ -33,11 +33,6 @@ struct PackedLinear {
     int64_t nbytes() const { return num_bytes() + num_floats() * static_cast<int64_t>(sizeof(float)); }
 };
 
-// Bytes of one element of a store.
-inline int64_t slot_bytes(StoreType type) {
-    return type == StoreType::kFloat32 ? 4 : type == StoreType::kBfloat16 || type == StoreType::kFloat16 ? 2 : 1;
-}
-
 struct Engine {
     Engine(const Kernels& k, int threads, bool share) : kernels(k), share_prefixes(share), pool(threads) {}
     const Kernels& kernels;

@@ -1,4 +1,4 @@
-"""The CPU backend: C++ with AVX2 chosen at run time, or portable, over a thread pool of its own."""
+"""The CPU backend: C++ with AVX-512 or AVX2 chosen at run time, or portable, over a thread pool of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CpuBackend:
 
     threads: how many cores to use, the calling thread included; by default all that this process may run on.
     isa: "avx512", "avx2", "portable" or "auto" (the first that the processor has); the environment variable PAGEINN_ISA
-    decides when it is "auto". Results of the two differ in the last bits; either is bit-identical with itself.
+    decides when it is "auto". AVX-512 and AVX2 give the same bits, portable others in the last places.
     share_prefixes: whether attention reads the keys and values that several sequences' block tables begin with once
     for all of them; the bits are the same either way. Raises ValueError for an unknown or unsupported `isa`, and
     every operation for arguments that do not fit.
@@ -36,7 +36,7 @@ class CpuBackend:
 
     @property
     def isa(self) -> str:
-        """The instruction set in use: "avx2" or "portable"."""
+        """The instruction set in use: "avx512", "avx2" or "portable"."""
         return self._engine.isa
 
     @property
