@@ -256,7 +256,7 @@ def test_smollm2_under_some_conditions(quantization: str, monkeypatch: pytest.Mo
     """The same on the default model: 2 threads, chunks of 64 and 256, a pool that preempts, cold and warm."""
     weights = load_weights(open_checkpoint(default_model()), CpuBackend(2), quantization, lambda done, total: None)
 
-    def loaded(checkpoint: Checkpoint, backend: CpuBackend, *_: object, max_tokens: int) -> Decoder:
+    def loaded(checkpoint: Checkpoint, backend: CpuBackend, *_: object, max_tokens: int, kept: object) -> Decoder:
         """Read once, for three engines."""
         return Decoder(checkpoint.config, weights, backend, max_tokens)
 
