@@ -47,6 +47,23 @@ def test_every_type_is_dequantised_as_the_gguf_package_does(tmp_path: Path, kind
             np.testing.assert_array_equal(out, expected[ids])
 
 
+def test_rows_that_share_a_place_or_are_asked_again_are_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every batch against the whole matrix, with so few places that most ids of a batch meet in one."""
+    monkeypatch.setattr(Embedding, "PLACES", 3)
+    file = GGUFFile(write_tiny_llama(tmp_path / "m.gguf", layers=1))
+    matrix, embedding = file.tensor("token_embd.weight"), Embedding(file)
+    rng = np.random.default_rng(0)
+    for size in rng.integers(1, 9, 60):
+        ids = rng.integers(0, len(matrix), size).astype(np.int32)
+        out = np.empty((size, matrix.shape[1]), np.float32)
+        embedding.lookup(ids, out)
+        np.testing.assert_array_equal(out, matrix[ids])
+    with pytest.raises(IndexError):
+        embedding.lookup(np.array([len(matrix)], np.int32), out[:1])
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> gguf.GGUFReader:
     """As the gguf package reads it, which takes two seconds."""

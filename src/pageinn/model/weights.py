@@ -51,14 +51,29 @@ class LayerWeights(NamedTuple):
 
 
 class Embedding:
-    """Rows of the embedding matrix, read from the mapped file when they are asked for."""
+    """Rows of the embedding matrix, read from the mapped file when they are asked for.
+
+    The latest row of each place is kept as float32: a text repeats its words, and dequantising a few rows costs a
+    decode step more than a layer does.
+    """
+
+    #: Rows that are kept; a token's place is its id modulo this.
+    PLACES = 4096
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
+        self._rows = np.empty((self.PLACES, checkpoint.config.hidden_size), np.float32)
+        self._tokens = np.full(self.PLACES, -1, np.int32)
 
     def lookup(self, token_ids: I32, out: F32) -> None:
         """out[T, hidden] = the rows of token_ids [T]. Raises IndexError for an id outside the vocabulary."""
-        out[:] = self._checkpoint.rows("token_embd.weight", token_ids)
+        places = token_ids % self.PLACES
+        missing = np.flatnonzero(self._tokens[places] != token_ids)
+        np.take(self._rows, places, axis=0, out=out, mode="clip")
+        if missing.size:
+            out[missing] = self._checkpoint.rows("token_embd.weight", token_ids[missing])
+            self._rows[places[missing]] = out[missing]
+            self._tokens[places[missing]] = token_ids[missing]
 
 
 class DecoderWeights(NamedTuple):
