@@ -16,8 +16,9 @@ from pageinn.kernels.cpu import CpuBackend
 CACHE_BYTES = 1_000_000
 
 
-def engine_with(path: Path, dtype: str) -> Engine:
-    return Engine(EngineConfig(model=path, kv_cache_dtype=dtype, kv_cache_memory_bytes=CACHE_BYTES))
+def engine_with(path: Path, dtype: str, block_size: int = 16) -> Engine:
+    settings = EngineConfig(model=path, kv_cache_dtype=dtype, kv_cache_memory_bytes=CACHE_BYTES, block_size=block_size)
+    return Engine(settings)
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "fp8_e4m3", "fp8_e5m2"])
@@ -51,6 +52,15 @@ def test_a_dtype_that_the_backend_lacks_is_refused_at_the_start(
     with pytest.raises(ConfigError) as raised:
         engine_with(tiny_path, "fp8")
     expected = "--kv-cache-dtype fp8_e4m3 is not supported by the cpu backend; take one of bfloat16, float32"
+    assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize("size", [1, 4, 12, 0, -8])
+def test_a_block_that_the_kernels_cannot_read_is_refused_at_the_start(tiny_path: Path, size: int) -> None:
+    """One line, before anything is loaded; the kernels would refuse it at the first request."""
+    with pytest.raises(ConfigError) as raised:
+        engine_with(tiny_path, "bfloat16", block_size=size)
+    expected = f"--block-size is {size}; the cpu backend needs a multiple of 8 tokens, for example 16"
     assert str(raised.value) == expected
 
 

@@ -74,5 +74,18 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
     assert message in line
 
 
+@pytest.mark.parametrize("named_in", ["file", "flag"])
+def test_blocks_that_cannot_be_read_end_the_start(qwen_path: Path, tmp_path: Path, named_in: str) -> None:
+    path = tmp_path / "serve.yaml"
+    path.write_text("block-size: 1\n" if named_in == "file" else "port: 0\n")
+    flags = ["--config", str(path)] if named_in == "file" else ["--config", str(path), "--block-size", "1"]
+    command = [sys.executable, "-m", "pageinn.cli", "serve", str(qwen_path), *flags]
+    got = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert got.returncode == 1
+    line = "pageinn: error: --block-size is 1; the cpu backend needs a multiple of 8 tokens, for example 16"
+    assert got.stderr.strip().splitlines()[-1] == line
+    assert "Traceback" not in got.stderr
+
+
 def test_no_file(tmp_path: Path) -> None:
     assert "nothing.yaml cannot be read: No such file" in refused(tmp_path / "nothing.yaml")

@@ -221,7 +221,9 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "model") -> None:
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cache")
-    group.add_argument("--block-size", type=positive, metavar="N", help="tokens per block (default: 16)")
+    group.add_argument(
+        "--block-size", type=positive, metavar="N", help="tokens per block, a multiple of 8 (default: 16)"
+    )
     group.add_argument(
         "--kv-cache-dtype",
         choices=["auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"],

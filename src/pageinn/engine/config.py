@@ -83,6 +83,14 @@ def require_store_dtype(dtype: str, supported: frozenset[str], backend: str) -> 
         )
 
 
+def require_block_size(block_size: int, multiple: int, backend: str) -> None:
+    """Raise ConfigError for blocks that the backend cannot read."""
+    if block_size < 1 or block_size % multiple:
+        raise ConfigError(
+            f"--block-size is {block_size}; the {backend} backend needs a multiple of {multiple} tokens, for example 16"
+        )
+
+
 def model_length(asked: int | None, context_length: int, cache_slots: int) -> int:
     """The longest sequence to serve. Raises ConfigError when the model or the cache cannot hold what was asked for."""
     if asked is None:

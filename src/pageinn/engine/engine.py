@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pageinn.engine.cache_scales import declared_scales
-from pageinn.engine.config import EngineConfig, model_length, require_store_dtype
+from pageinn.engine.config import EngineConfig, model_length, require_block_size, require_store_dtype
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
 from pageinn.engine.disk_tier import DiskTier
@@ -63,6 +63,7 @@ class Engine:
         self.config = config = config or EngineConfig()
         backend = CpuBackend(config.threads)
         require_store_dtype(config.store_dtype, backend.store_dtypes, backend.name)
+        require_block_size(config.block_size, backend.block_multiple, backend.name)
         checkpoint = open_checkpoint(config.model or default_model())
         shape = checkpoint.config
         self.calibration = declared_scales(config.kv_cache_scales, config.store_dtype, checkpoint)

@@ -119,6 +119,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def block_multiple(self) -> int:
+        """A block's number of tokens is a multiple of it."""
+        ...
+
+    @property
     def weight_formats(self) -> frozenset[str]:
         """Names of supported linear weight formats, of "float32" and "int8"."""
         ...

@@ -26,6 +26,7 @@ class CpuBackend:
     name = "cpu"
     store_dtypes = frozenset(STORE_DTYPES)
     weight_formats = frozenset({"float32", "int8"})
+    block_multiple = 8
 
     def __init__(self, threads: int | None = None, isa: str = "auto", share_prefixes: bool = True) -> None:
         if threads is None:

@@ -70,6 +70,7 @@ class ReferenceBackend:
     name = "reference"
     store_dtypes = frozenset(slot_values.STORE_DTYPES)
     weight_formats = frozenset({"float32", "int8"})
+    block_multiple = 1
 
     def __init__(self) -> None:
         self.saturated_values = 0
