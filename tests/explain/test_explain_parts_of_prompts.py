@@ -12,7 +12,7 @@ from faulty_logs import DATA, conversation, instructions, text_log, tools
 from conftest import Explain
 from pageinn.explain.culprit import culprit
 from pageinn.explain.kinds import Kind
-from pageinn.explain.parts import Piece, pieces_of_chat, pieces_of_text
+from pageinn.explain.parts import Part, Piece, pieces_of_chat, pieces_of_text
 from pageinn.text.template import ChatTemplate
 from pageinn.traffic import Chat
 
@@ -115,3 +115,13 @@ def test_two_prompts_alone() -> None:
     assert pair(f"thinking: on\n{long}", f"thinking: off\n{long}") == (Kind.FLAG, True)
     assert pair(f"for ann@x.org\n{long}", f"for bob@y.net\n{long}") == (Kind.USER, True)
     assert pair(f"{long[:900] * 2}a", f"{long[:900] * 2}b")[1] is False
+
+
+@pytest.mark.parametrize(("false_starts", "found"), [(150, True), (250, False)])
+def test_what_is_no_tool_is_not_looked_at_for_ever(false_starts: int, found: bool) -> None:
+    """Each false start is read up to the end of the text, so that their number is bounded."""
+    tool = '{"type": "function", "function": {"name": "search", "parameters": {}}}'
+    text = "<|im_start|>system\n" + '{"type": [' * false_starts + f"\n{tool}<|im_end|>\n"
+    pieces = pieces_of_text(text)
+    assert "".join(piece.text for piece in pieces) == text
+    assert (Part("tool", 1, "search") in [piece.part for piece in pieces]) is found

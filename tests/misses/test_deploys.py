@@ -140,6 +140,23 @@ def test_text_is_masked_unless_it_is_shown(caplog) -> None:
     assert "'Xxxx xxxxxxxxx: xx xxxx xx xxxxxxxxx xxx xxx xx.' was 'Xxxx xxxxxx:" in process.close()[1]
 
 
+def test_a_prompt_that_cannot_be_read_keeps_no_other_from_it(caplog) -> None:
+    process = Watched(caplog)
+    process.ask(prompt(f'{RULES}\n"parameters": {{"type": ' + "[" * 5000), LEAST)
+
+    def decode(tokens: list[int]) -> str:
+        raise ValueError(len(tokens))
+
+    process.deploys._decode = decode
+    process.ask(prompt(OTHER), 1)
+    process.deploys._decode = text
+    process.ask(prompt(OTHER), LEAST)
+    first, broken, second = process.close()
+    assert "like none before" in first
+    assert broken == "what a prompt of tenant default begins with cannot be read"
+    assert "like none before" in second
+
+
 def test_memory_is_bounded() -> None:
     heads = Heads()
     for number in range(5 * MOST_HEADS):

@@ -6,9 +6,11 @@ import tracemalloc
 
 import pytest
 
+from pageinn.explain.parts import Part
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.memory.tokens import pack
 from pageinn.misses.history import MOST_BYTES, MOST_RECORDS, History
+from pageinn.misses.reasons import part_name
 from pageinn.misses.record import Asked, End
 from pageinn.misses.recorder import Cache, Recorder
 from pageinn.misses.shown import misses
@@ -105,6 +107,67 @@ def test_a_loss_is_not_counted_where_another_request_left_what_follows(recorder)
     record = run(recorder, f"It is 12:01.\n{RULES} Why?", cached=len(RULES))
     recorder.look_at_all()
     assert record.fault is None
+
+
+def test_json_nested_too_deep_is_text(recorder) -> None:
+    """A client may send anything: such a prompt ended every later look at why requests miss."""
+    deep = '"parameters": {"type": ' + "[" * 5000
+    run(recorder, f"It is 12:01.\n{deep}\n{RULES}")
+    record = run(recorder, f"It is 12:02.\n{deep}\n{RULES}")
+    assert recorder.look_at_all() == 0
+    assert record.fault is not None
+    assert str(record.fault.parting.kind) == "clock"
+
+
+def test_a_prompt_that_cannot_be_read_keeps_no_other_from_being_told(clock, caplog) -> None:
+    def decode(tokens: list[int]) -> str:
+        text = "".join(map(chr, tokens))
+        if "Unreadable" in text:
+            raise ValueError(len(text))
+        return text
+
+    recorder = Recorder(Cache(16, keeps=True), decode, clock)
+    run(recorder, f"It is 12:01.\n{RULES}")
+    told = run(recorder, f"It is 12:02.\n{RULES}")
+    untold = run(recorder, f"It is 12:03.\n{RULES} Unreadable", name="third")
+    assert misses(recorder, 3, False)["pending"] == 0
+    assert (told.fault is None, untold.fault) == (False, None)
+    (line,) = [each.getMessage() for each in caplog.records if each.name.endswith("recorder")]
+    assert line == "why request third missed cannot be read from its text"
+
+
+def test_a_record_that_loses_its_tokens_while_it_is_looked_at(clock) -> None:
+    """More requests come meanwhile, and there is no room for its tokens any more."""
+    looking = False
+
+    def decode(tokens: list[int]) -> str:
+        for other in recorder.history if looking else ():
+            other.packed = b""
+        return "".join(map(chr, tokens))
+
+    recorder = Recorder(Cache(16, keeps=True), decode, clock)
+    run(recorder, f"It is 12:01.\n{RULES}")
+    record = run(recorder, f"It is 12:02.\n{RULES}")
+    recorder.deploys.close()
+    looking = True
+    recorder.look_at_all()
+    assert record.fault is not None
+    assert (str(record.fault.parting.kind), record.fault.position) == ("clock", 10)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (Part("message", 2, "user"), "message 2 (user)"),
+        (Part("message", 2, "Geheimnis\u00e4"), "message 2"),
+        (Part("tool", 1, "user"), "tool 1"),
+        (Part("system", 1, "system"), "system"),
+    ],
+)
+def test_a_part_is_named_without_text_of_the_prompt(part: Part, name: str) -> None:
+    """Whoever writes a chat template's marks into a prompt may write any word between them."""
+    assert part_name(part, show_text=False) == name
+    assert part_name(part, show_text=True) == str(part)
 
 
 def test_looking_is_bounded_and_pays_back(clock, recorder) -> None:

@@ -204,8 +204,9 @@ def test_a_header_tells_nothing_of_another_scope(shop) -> None:
     assert newest(shop)["end"] == "other scope"
 
 
-def test_a_bad_limit_is_refused_by_name(shop) -> None:
-    got = shop.http.get("/cache/misses", params={"limit": "many"})
+@pytest.mark.parametrize("limit", ["many", "-1", "1025", "9" * 5000])
+def test_a_bad_limit_is_refused_by_name(shop, limit: str) -> None:
+    got = shop.http.get("/cache/misses", params={"limit": limit})
     assert got.status_code == 400
     assert got.json()["error"]["param"] == "limit"
 

@@ -65,6 +65,8 @@ _TOOL_START = re.compile(
     r'\{\s*"(?:type|name|function|description|parameters|input_schema|inputSchema|parametersJsonSchema)"'
 )
 _DECODER = json.JSONDecoder()
+#: So many starts of tools may turn out to be none; each costs a look at up to all that follows.
+_FALSE_STARTS = 200
 _SYSTEM_ROLES = ("system", "developer")
 #: Turns in which templates list the tools.
 _TOOL_ROLES = ("available_tools", "tools")
@@ -173,12 +175,13 @@ def _closed(declared: bool) -> tuple[str, ...]:
 
 
 def _schemas(text: str) -> Iterator[tuple[int, int, str]]:
-    cursor = 0
-    while match := _TOOL_START.search(text, cursor):
+    cursor = false_starts = 0
+    while false_starts < _FALSE_STARTS and (match := _TOOL_START.search(text, cursor)):
         cursor = match.start() + 1
         try:
             value, end = _DECODER.raw_decode(text, match.start())
-        except ValueError:
+        except (ValueError, RecursionError):
+            false_starts += 1
             continue
         if name := tool_name(value):
             yield match.start(), end, name

@@ -53,7 +53,7 @@ class Tool(NamedTuple):
             return True
         try:
             return same_value(json.loads(self.text), json.loads(other.text))
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
 
 

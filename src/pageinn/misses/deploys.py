@@ -97,14 +97,21 @@ class Deploys:
 
     def _take_in(self) -> None:
         while self._inbox:
-            tenant, head, prompt = self._inbox[0]
-            head = head or self._learn(tenant, prompt)
-            change = None if head is None else self._heads.see(tenant, head)
-            if change is not None:
-                self._tell(change)
+            seen = self._inbox[0]
+            try:
+                self._read_one(seen)
+            except Exception:
+                # A prompt may hold anything; one that cannot be read is not to keep the next ones from it.
+                log.exception("what a prompt of tenant %s begins with cannot be read", seen.tenant)
             with self._lock:
-                self._unread -= bool(prompt)
+                self._unread -= bool(seen.prompt)
                 self._inbox.popleft()
+
+    def _read_one(self, seen: _Seen) -> None:
+        head = seen.head or self._learn(seen.tenant, seen.prompt)
+        change = None if head is None else self._heads.see(seen.tenant, head)
+        if change is not None:
+            self._tell(change)
 
     def _learn(self, tenant: str, prompt: bytes) -> Head | None:
         """Read the head of a prompt, if it has one and that is affordable now."""

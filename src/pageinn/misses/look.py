@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from pageinn.explain.culprit import WORTH, Parting, Span, partings
 from pageinn.explain.parts import pieces_of_text
@@ -19,14 +20,21 @@ _PAIRS, _CHARACTERS = 4, 200
 _NAMES, _NAME = 8, 64
 
 
-def look(record: Record, candidates: Sequence[Record], decode: Decode) -> Fault | None:
+class Tokens(NamedTuple):
+    """The number of a request, and its tokens: taken out, since its record may lose them at any time."""
+
+    number: int
+    packed: bytes
+
+
+def look(record: Record, prompt: bytes, candidates: Sequence[Tokens], decode: Decode) -> Fault | None:
     """The fault that cost most, against the nearest of these earlier requests or the one most alike; None if the prompt
-    parts by content of its own.
+    parts by content of its own. prompt: the record's, packed.
     """
-    text = decode(unpack(record.prompt))
+    text = decode(unpack(prompt))
     worst: Fault | None = None
     for earlier in candidates:
-        fault = _fault(record, text, earlier, decode)
+        fault = _fault(record, prompt, text, earlier, decode)
         if fault is not None and (worst is None or fault.lost > worst.lost):
             worst = fault
         if worst is not None and worst.lost * 2 > record.computed:
@@ -34,14 +42,14 @@ def look(record: Record, candidates: Sequence[Record], decode: Decode) -> Fault 
     return worst
 
 
-def _fault(record: Record, text: str, earlier: Record, decode: Decode) -> Fault | None:
+def _fault(record: Record, prompt: bytes, text: str, earlier: Tokens, decode: Decode) -> Fault | None:
     units = Units()
     laid = units.lay(pieces_of_text(text))
     found = partings(units.lay(pieces_of_text(decode(unpack(earlier.packed)))), laid, units)
     parting = next((parting for parting in found if parting.blamed), None)
     if parting is None:
         return None
-    position = common_blocks(earlier.packed, 0, record.prompt, 0, TOKEN_BYTES)
+    position = common_blocks(earlier.packed, 0, prompt, 0, TOKEN_BYTES)
     # What was found behind the difference, left by another request, was not lost by it.
     gain = parting.gain * CHARACTERS_PER_TOKEN * record.tokens / len(text)
     lost = round(min(gain - max(record.cached - position, 0), record.computed))

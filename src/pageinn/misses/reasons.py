@@ -24,6 +24,10 @@ _FIXES = {
 }
 
 
+#: What messages are from, in the formats of chat templates.
+_ROLES = frozenset({"system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "environment"})
+
+
 class Example(NamedTuple):
     """What differs in two requests, named by their ids."""
 
@@ -110,8 +114,9 @@ def fix(record: Record) -> str:
 
 
 def part_name(part: Part, show_text: bool) -> str:
-    """A part of a prompt. A tool's name is text of the prompt."""
-    return f"tool {part.number}" if part.kind == "tool" and not show_text else str(part)
+    """A part of a prompt. A tool's name is text of the prompt, and so is a role that is not one of those in use."""
+    hidden = part.kind == "tool" or (part.kind == "message" and part.label not in _ROLES)
+    return f"{part.kind} {part.number}" if hidden and not show_text else str(part)
 
 
 def detail_of(kind: str, detail: str, names: tuple[Sequence[str], Sequence[str]], show_text: bool) -> str:

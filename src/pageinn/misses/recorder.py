@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from time import thread_time
@@ -11,9 +12,11 @@ from pageinn.memory.tokens import pack
 from pageinn.misses.alike import alike
 from pageinn.misses.deploys import Deploys
 from pageinn.misses.history import History
-from pageinn.misses.look import Decode, look
+from pageinn.misses.look import Decode, Tokens, look
 from pageinn.misses.record import Asked, End, Near, Origin, Record
 from pageinn.misses.thrift import Thrift
+
+log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
@@ -140,7 +143,12 @@ class Recorder:
                 if thread_time() - began >= allowed:
                     left += 1
                 elif record.pending:
-                    self._read(record)
+                    try:
+                        self._read(record)
+                    except Exception:
+                        # A prompt may hold anything; one that cannot be read is not to keep others from being told.
+                        log.exception("why request %s missed cannot be read from its text", record.id)
+                    record.looked = True
             self._thrift.spent(thread_time() - began)
             return left
 
@@ -157,13 +165,15 @@ class Recorder:
                 for other in self.history
                 if other.number < record.number and other.stores and other.packed and other.scope == record.scope
             ]
-        candidates = [nearest] if nearest is not None and nearest.packed else []
+        candidates = [] if nearest is None else [nearest]
         candidates += [other for other in alike(record, others) if other is not nearest]
-        if record.packed and candidates:
-            record.fault = look(record, candidates, self._decode)
+        with self._lock:
+            prompt = record.prompt
+            tokens = [Tokens(other.number, other.packed) for other in candidates if other.packed]
+        if prompt and tokens:
+            record.fault = look(record, prompt, tokens, self._decode)
         if record.fault is None:
             if record.cached - record.shared >= self._cache.block_size:
                 record.end = End.UNKNOWN
             elif record.shared < self._cache.block_size:
                 record.end = End.NEW
-        record.looked = True

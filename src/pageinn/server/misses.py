@@ -43,7 +43,8 @@ def add_misses(app: FastAPI, recorder: Recorder, show_text: bool) -> None:
 def _limit(http: Request) -> int:
     """How many records are to be listed. Raises ApiError."""
     text = http.query_params.get("limit", str(_LISTED))
-    if not text.isdecimal() or int(text) > MOST_RECORDS:
+    # Python reads no number of thousands of digits.
+    if not text.isdecimal() or len(text) > len(str(MOST_RECORDS)) or int(text) > MOST_RECORDS:
         message = f"limit is {short(text)}; give a whole number from 0 to {MOST_RECORDS}"
         raise ApiError(400, message, param="limit", code="invalid_value")
     return int(text)
