@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pageinn.cli.loading import _users_folder
 from pageinn.kernels.backend import F32
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.model.packed_file import MOST_FILES, PackedFile, Shape
@@ -86,6 +89,44 @@ def test_a_folder_that_cannot_be_made_is_told_and_nothing_else(
         file = kept(tmp_path / "file" / "folder")
     assert len(caplog.records) == 1
     assert file.read(shapes("int8")) == {}
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a folder of another user: the operating system says no, here to a name that is too long."""
+    with caplog.at_level(logging.WARNING):
+        assert PackedFile(tmp_path, "ab" * 200, CpuBackend(1)).read(shapes("int8")) == {}
+    assert len(caplog.records) == 1
+    assert "packing them anew" in caplog.text
+
+
+def test_writers_at_once_leave_a_whole_file_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Four of them with one process number, as in containers that share a folder."""
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(4) as pool:
+        files = list(pool.map(lambda _: kept(tmp_path), range(16)))
+    assert not caplog.records
+    assert set(files[0].read(shapes("int8"))) == set(SIZES)
+    assert list(tmp_path.iterdir()) == [files[0].path]
+
+
+@pytest.mark.parametrize("home", [True, False])
+def test_where_packed_weights_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, home: bool
+) -> None:
+    """A container's user may have no entry, and so no home."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if not home:
+        monkeypatch.delenv("HOME")
+    found = _users_folder()
+    assert found == (tmp_path / ".cache" / "pageinn" / "weights" if home else None)
+    assert ("--weights-cache" in caplog.text) is not home
 
 
 def test_those_used_longest_ago_go(tmp_path: Path) -> None:

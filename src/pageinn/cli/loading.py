@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from argparse import Namespace
@@ -25,6 +26,8 @@ from pageinn.text.tokenizer import TokenizerError
 
 if TYPE_CHECKING:
     from pageinn.engine.engine import Engine
+
+log = logging.getLogger("pageinn")
 
 #: What can be wrong with what a person asked for; each says so in one line.
 LOAD_ERRORS = (ConfigError, DiskCacheError, ModelError, RefusedError, StoreTooLargeError, TemplateError, TokenizerError)
@@ -56,14 +59,21 @@ def load(args: Namespace) -> Loaded:
 def _config(args: Namespace) -> EngineConfig:
     """What was given on the command line; the rest keeps the engine's defaults."""
     given = {field.name: getattr(args, field.name) for field in fields(EngineConfig) if field.name in args}
-    return EngineConfig(**{"weights_cache": _users_cache() / "pageinn" / "weights", **given})
+    if "weights_cache" not in given:
+        given["weights_cache"] = _users_folder()
+    return EngineConfig(**given)
 
 
-def _users_cache() -> Path:
-    """Where this user's caches lie (XDG Base Directory Specification)."""
+def _users_folder() -> Path | None:
+    """Where packed weights are kept (XDG Base Directory Specification); None, and a line, for a user without a home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification has relative paths ignored.
-    return Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
+    try:
+        # The specification has relative paths ignored.
+        caches = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
+    except RuntimeError:
+        log.warning("this user has no home folder, so packed weights are not kept; name one with --weights-cache")
+        return None
+    return caches / "pageinn" / "weights"
 
 
 def _build(config: EngineConfig) -> Engine:

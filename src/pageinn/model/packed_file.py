@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,11 +63,11 @@ class PackedFile:
 
         A file that is damaged is removed, and the log says so.
         """
-        if not self.path.exists():
-            return {}
         try:
             parts, data = _table(np.asarray(np.memmap(self.path, np.uint8, "r")))
             found = {name: _restored(parts[name], data, shape, self._backend) for name, shape in shapes.items()}
+        except FileNotFoundError:
+            return {}
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
             log.warning("%s: packed weights cannot be used (%r); packing them anew", self.path, error)
             with suppress(OSError):
@@ -78,7 +79,8 @@ class PackedFile:
 
     def write(self, layers: Mapping[str, PackedLinear]) -> None:
         """Keep packed matrices for the next start. What cannot be written is told to the log, and nothing else."""
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        # Processes in containers that share the folder may have the same number.
+        partial = self.path.with_suffix(f".{uuid4().hex}.partial")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             needed = sum(linear.nbytes for linear in layers.values())
@@ -141,7 +143,15 @@ def _header(layers: Mapping[str, PackedLinear], sums: Mapping[str, int]) -> byte
 
 def _prune(folder: Path) -> None:
     """Drop what was used longest ago beyond the most files, and what writers that died left behind."""
-    files = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda file: file.stat().st_mtime, reverse=True)
-    stale = [file for file in folder.glob("*.partial") if time.time() - file.stat().st_mtime > _STALE_SECONDS]
+    files = sorted(folder.glob(f"*{_SUFFIX}"), key=_used, reverse=True)
+    stale = [file for file in folder.glob("*.partial") if time.time() - _used(file) > _STALE_SECONDS]
     for file in [*files[MOST_FILES:], *stale]:
         file.unlink(missing_ok=True)
+
+
+def _used(file: Path) -> float:
+    """When a file was used last; now, if another process has just moved or dropped it."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
