@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from pageinn.explain.culprit import Parting
@@ -14,6 +16,8 @@ from pageinn.misses.record import Record
 from pageinn.misses.recorder import Recorder
 
 VERSION = 1
+#: Names of salts are good for as long as this process lives.
+_KEY = os.urandom(32)
 
 
 def misses(recorder: Recorder, limit: int, show_text: bool) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def _record(record: Record, by_number: dict[int, Record], show_text: bool) -> di
         "id": record.id,
         "time": record.when,
         "tenant": None if record.scope == PUBLIC else record.scope.tenant,
-        "cache_salt": record.scope.salt,
+        "cache_salt": _named(record.scope.salt),
         "prompt_tokens": record.tokens,
         "cached_tokens": record.cached,
         "from": None if record.origin is None else record.origin._asdict(),
@@ -71,6 +75,11 @@ def _record(record: Record, by_number: dict[int, Record], show_text: bool) -> di
         "example": None if fault is None else example_of(fault, record, nearest, show_text)._asdict(),
         "fix": fix(record),
     }
+
+
+def _named(salt: str | None) -> str | None:
+    """A name for a salt: whoever knows the salt itself can read what it keeps apart."""
+    return None if salt is None else blake2b(salt.encode(errors="surrogatepass"), key=_KEY, digest_size=6).hexdigest()
 
 
 def _detail(parting: Parting) -> str:
