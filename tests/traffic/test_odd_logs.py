@@ -130,8 +130,36 @@ class TestText:
         assert len(list(reading)) == 3
         assert "nested too deeply" in reading.report.first_broken[0].reason
 
+    @pytest.mark.parametrize("depth", [600, 950])
+    def test_a_deep_row_of_a_document_is_one_broken_row(self, tmp_path: Path, depth: int) -> None:
+        """Python reads it, and goes no further into it."""
+        deep = f'{{"messages": [], "extra": {"[" * depth}{"]" * depth}}}'
+        reading = read([written(tmp_path / "log.json", f"[\n{deep},\n{ROWS.strip().splitlines()[0]}\n]\n")])
+        assert [record.prompt for record in reading] == [Chat(MESSAGES, [], {})]
+        assert (reading.report.broken, reading.report.first_broken[0].reason) == (1, "JSON nested too deeply")
+
 
 class TestWrapped:
+    @pytest.mark.parametrize("count", [1, 2, 3, 30])
+    @pytest.mark.parametrize(
+        ("head", "between", "tail"),
+        [
+            ("[\n", ",\n", "\n]\n"),
+            ("[", ",\n", "]\n"),
+            ("[", "\n,", "\n]"),
+            ("[\r\n", ",\r\n", "\r\n]"),
+            ("[\n", "\n,\n", "\n]"),
+            ('{"data": [\n', ",\n", "\n]}"),
+            ('{"data": [', ",\n", "\n]}"),
+        ],
+    )
+    def test_an_array_with_a_row_a_line(self, tmp_path: Path, count: int, head: str, between: str, tail: str) -> None:
+        """However few its rows are: the last one, which no comma follows, is not the only one."""
+        text = head + between.join([ROWS.splitlines()[0]] * count) + tail
+        reading = read([written(tmp_path / "log.json", text)])
+        assert [record.prompt for record in reading] == [Chat(MESSAGES, [], {})] * count
+        assert reading.report.broken == 0
+
     @pytest.mark.parametrize("name", ["data", "rows", "items", "requests"])
     def test_rows_inside_an_object(self, tmp_path: Path, name: str) -> None:
         whole = {name: [json.loads(row) for row in ROWS.splitlines()], "meta": {"page": 1}}

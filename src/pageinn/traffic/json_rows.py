@@ -16,6 +16,8 @@ _CHUNK = 1 << 20
 _BLANK = " \t\r\n"
 #: What JSON may begin with; "[INST]" is text.
 _BEGINNING = re.compile(rb'"|\{\s*(["}]|$)|\[\s*([\[{"\d\]-]|true|false|null|$)')
+#: A first line after which an array goes on: its bracket, or a row and a comma.
+_OPENS_ARRAY = re.compile(rb"((\A|:\s*)\[|\}\s*,)\s*\Z")
 #: Under which names exports wrap their rows.
 _WRAPPERS = frozenset(("data", "rows", "items", "requests"))
 
@@ -37,17 +39,18 @@ def is_lines(head: bytes) -> bool | None:
         value = json.loads(line)
     except (ValueError, RecursionError):
         # Cut by the end of what is looked at, or a document that goes on, or a broken first row before good ones.
-        if not rest or _second_line_is_a_row(rest):
+        if not rest or (_second_line_is_a_row(rest) and not _OPENS_ARRAY.search(line)):
             return True
         return None if text.startswith(b'"') else False
     return not (isinstance(value, list) and value and isinstance(value[0], dict))
 
 
 def _second_line_is_a_row(rest: bytes) -> bool:
-    for line in rest.split(b"\n")[:20]:
+    for line in map(bytes.rstrip, rest.split(b"\n")[:20]):
         if line.startswith((b"{", b"[")):
             try:
-                return isinstance(json.loads(line), dict | list)
+                # What a comma follows is a row of an array.
+                return isinstance(json.loads(line.removesuffix(b",")), dict | list) and not line.endswith(b",")
             except (ValueError, RecursionError):
                 continue
     return False
@@ -145,7 +148,11 @@ def from_document(stream: BinaryIO) -> Iterator[Numbered]:
             if end == len(text.buffer) and text.more():
                 # A number may go on in the next piece.
                 continue
-            yield Numbered(text.line, _whole(value))
+            try:
+                row = _whole(value)
+            except RecursionError:
+                row = BadRowError("JSON nested too deeply")
+            yield Numbered(text.line, row)
             text.take(end - text.start)
             break
 
