@@ -51,6 +51,13 @@ def test_what_was_kept_multiplies_to_the_same_bits(tmp_path: Path, weight_format
         assert got.tobytes() == expected.tobytes()
 
 
+def test_a_folder_that_is_made_is_the_owners_alone(tmp_path: Path) -> None:
+    """As the XDG Base Directory Specification has it; one that is there may be shared."""
+    assert kept(tmp_path / "new" / "folder").path.parent.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "old").mkdir(0o755)
+    assert kept(tmp_path / "old").path.parent.stat().st_mode & 0o777 == 0o755
+
+
 def test_a_file_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     assert PackedFile(tmp_path / "missing", "ab", CpuBackend(1)).read(shapes("int8")) == {}
 

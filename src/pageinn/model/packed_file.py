@@ -82,7 +82,8 @@ class PackedFile:
         # Processes in containers that share the folder may have the same number.
         partial = self.path.with_suffix(f".{uuid4().hex}.partial")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # The model's own file may be for its owner only.
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             needed = sum(linear.nbytes for linear in layers.values())
             if needed > shutil.disk_usage(self.path.parent).free // 2:
                 log.warning("%s: more than half of the free space would go; weights stay unkept", self.path.parent)
