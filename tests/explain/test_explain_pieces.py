@@ -146,3 +146,9 @@ def test_a_mask_shows_no_letter_and_no_digit(text: str) -> None:
     assert all(not char.isalpha() or char in "xXrnt" for char in form)
     assert set("123456789").isdisjoint(form)
     assert len(masked(text, limit=20)) <= 20
+
+
+def test_a_text_of_words_without_blanks_takes_no_time_to_mention() -> None:
+    """Tried from each of its words on for an address, it would take minutes, in which nothing else runs."""
+    assert shape("a." * 100_000 + " 17").values == (("number", 200_001, 200_003),)
+    assert [value.kind for value in shape(f"to {'a.' * 31}b@example.org").values] == ["email"]

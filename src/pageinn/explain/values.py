@@ -26,7 +26,8 @@ _KINDS = {
     "date": rf"\b(?:{_ISO}|{_WRITTEN}|{_SLASHED})\b|\b{_DAY}\b(?=[,\s]|$)",
     "time": rf"\b{_TIME}(?![\d:])|\b(?:1[0-2]|0?[1-9])\s?[AaPp][Mm]\b",
     "uuid": r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",
-    "email": r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
+    # A local part has at most 64 characters (RFC 5321); more would be tried from each of its words on.
+    "email": r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+\b",
     "epoch": r"\b1[4-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b",
     "id": (
         r"\b[A-Za-z]{2,12}[-_](?=[A-Za-z0-9]*\d)[A-Za-z0-9]{5,}\b"
