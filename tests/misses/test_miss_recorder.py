@@ -110,7 +110,7 @@ def test_a_loss_is_not_counted_where_another_request_left_what_follows(recorder)
 
 
 def test_json_nested_too_deep_is_text(recorder) -> None:
-    """A client may send anything: such a prompt ended every later look at why requests miss."""
+    """A client may send anything, and what it sends is not to keep others from being told."""
     deep = '"parameters": {"type": ' + "[" * 5000
     run(recorder, f"It is 12:01.\n{deep}\n{RULES}")
     record = run(recorder, f"It is 12:02.\n{deep}\n{RULES}")

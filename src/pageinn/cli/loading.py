@@ -77,7 +77,7 @@ def _users_folder() -> Path | None:
 
 
 def _build(config: EngineConfig) -> Engine:
-    with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False) as bar:
+    with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
