@@ -170,6 +170,17 @@ def test_a_part_is_named_without_text_of_the_prompt(part: Part, name: str) -> No
     assert part_name(part, show_text=True) == str(part)
 
 
+def test_an_answer_does_not_wait_until_all_others_are_looked_at(recorder) -> None:
+    run(recorder, f"It is 12:01.\n{RULES}")
+    run(recorder, f"It is 12:02.\n{RULES}", name="mine")
+    with recorder._looking:
+        record = recorder.look_at("mine")
+    assert record is not None
+    assert record.pending
+    recorder.look_at("mine")
+    assert record.fault is not None
+
+
 def test_looking_is_bounded_and_pays_back(clock, recorder) -> None:
     for minute in range(10, 40):
         run(recorder, f"It is 12:{minute}.\n{RULES}")

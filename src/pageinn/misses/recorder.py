@@ -18,6 +18,9 @@ from pageinn.misses.thrift import Thrift
 
 log = logging.getLogger(__name__)
 
+#: Seconds that one answer waits for others' texts to be looked at; all of them may take a second.
+_PATIENCE = 0.05
+
 
 class Opened(NamedTuple):
     """A request on its way. near: what was known when it came that begins most like its prompt."""
@@ -125,32 +128,36 @@ class Recorder:
 
     def look_at_all(self) -> int:
         """Look at what was not looked at yet, the newest first, for a bounded time; says how many are left."""
-        return self._look([record for record in self.snapshot() if record.pending])
+        with self._looking:
+            return self._look([record for record in self.snapshot() if record.pending])
 
     def look_at(self, request_id: str) -> Record | None:
         """The record of a request, looked at if that is affordable now; None if there is none, or none any more."""
         record = next((record for record in self.snapshot() if record.id == request_id), None)
-        if record is not None and record.pending:
-            self._look([record])
+        if record is not None and record.pending and self._looking.acquire(timeout=_PATIENCE):
+            try:
+                self._look([record])
+            finally:
+                self._looking.release()
         return record
 
     def _look(self, records: Sequence[Record]) -> int:
-        with self._looking:
-            allowed = self._thrift.allowance()
-            began = thread_time()
-            left = 0
-            for record in records:
-                if thread_time() - began >= allowed:
-                    left += 1
-                elif record.pending:
-                    try:
-                        self._read(record)
-                    except Exception:
-                        # A prompt may hold anything; one that cannot be read is not to keep others from being told.
-                        log.exception("why request %s missed cannot be read from its text", record.id)
-                    record.looked = True
-            self._thrift.spent(thread_time() - began)
-            return left
+        """`_looking` is held."""
+        allowed = self._thrift.allowance()
+        began = thread_time()
+        left = 0
+        for record in records:
+            if thread_time() - began >= allowed:
+                left += 1
+            elif record.pending:
+                try:
+                    self._read(record)
+                except Exception:
+                    # A prompt may hold anything; one that cannot be read is not to keep others from being told.
+                    log.exception("why request %s missed cannot be read from its text", record.id)
+                record.looked = True
+        self._thrift.spent(thread_time() - began)
+        return left
 
     def snapshot(self) -> list[Record]:
         """All records, the newest first."""
