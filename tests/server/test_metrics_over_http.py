@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,9 +35,14 @@ def worked(start_server, qwen_path: Path, tmp_path_factory) -> Iterator[Any]:
     for who, first in (("alice", 10), ("bob", 60)):
         for number in range(5):
             assert ask(who, [first + number % 3] * 170) == 200
+    found: set[int] = set()
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda number: ask("alice", [100 + number] * 100, 300), range(8)))
-    assert {200, 429} <= set(found)
+        # Until two answers met that the slots do not hold together, which a fast server may have over too soon.
+        for _ in range(30):
+            found.update(pool.map(lambda number: ask("alice", [100 + number] * 100, 390), range(8)))
+            if {200, 429} <= found and made.metric("num_preemptions_total"):
+                break
+    assert {200, 429} <= found
     yield made
     assert made.stop() == 0, "".join(made.log)
 
@@ -72,23 +76,32 @@ def test_counters_by_tenant_add_up(worked, total: str, by_tenant: str) -> None:
     assert sum(found.values()) == sum(values(worked, total).values()) > 0
 
 
-def test_the_queue_is_shown_by_tenant(worked, comes_true) -> None:
+def test_the_queue_is_shown_by_tenant(start_server, tmp_path: Path, comes_true) -> None:
+    """With a model that takes its time: a tiny one's answers would be over before anybody looks."""
+    path = tmp_path / "keys.toml"
+    path.write_text(KEYS)
+    made = start_server("--api-keys", str(path), "--kv-cache-memory-bytes", "64MiB", "--max-num-seqs", "2")
+
+    def ask(number: int) -> int:
+        body = {"prompt": [70 + number] * 40, "max_tokens": 200, "ignore_eos": True}
+        headers = {"authorization": "Bearer sk-bob"}
+        return made.http.post("/v1/completions", json=body, headers=headers, timeout=100).status_code
+
     with ThreadPoolExecutor(3) as pool:
         # One after the other, so that never more than one waits for one of the two seats.
-        running: list[Future[httpx.Response]] = []
+        running = []
         for number in range(3):
-            body = {"prompt": [7 + number] * 40, "max_tokens": 400, "ignore_eos": True}
-            headers = {"authorization": "Bearer sk-bob"}
-            running.append(pool.submit(worked.http.post, "/v1/completions", json=body, headers=headers))
+            running.append(pool.submit(ask, number))
             if number < 2:
-                assert comes_true(lambda: worked.metric("num_requests_running") == len(running))
-        assert comes_true(lambda: worked.metric("tenant_queued_tokens", tenant="bob") == 40)
-        assert worked.metric("tenant_queued_requests", tenant="alice") == 0
-        for each in running:
-            assert each.result().status_code == 200
+                assert comes_true(lambda: made.metric("num_requests_running") == len(running))
+        assert comes_true(lambda: made.metric("tenant_queued_tokens", tenant="bob") == 40)
+        assert made.metric("tenant_queued_requests", tenant="bob") == 1
+        assert made.metric("tenant_queued_requests", tenant="alice") == 0
+        assert [each.result() for each in running] == [200] * 3
     for name in ("tenant_queued_requests", "tenant_queued_tokens"):
-        assert worked.metric(name, tenant="bob") == worked.metric(name, tenant="alice") == 0
-    assert worked.metric("queued_tokens") == 0
+        assert comes_true(lambda name=name: made.metric(name, tenant="bob") == 0)
+    assert made.metric("queued_tokens") == 0
+    assert made.stop() == 0, "".join(made.log)
 
 
 def test_active_and_reusable_are_apart(worked, comes_true) -> None:

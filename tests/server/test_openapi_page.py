@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 WITH_BODIES = ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/cache/public", "/cache/pins"]
 WITHOUT = [
+    "/cache/misses",
     "/cache/pins/{name}",
     "/v1/models",
     "/v1/models/{name}",
