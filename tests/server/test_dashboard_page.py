@@ -257,7 +257,9 @@ def test_a_timestamp_at_the_head_of_the_system_prompt(start_server, comes_true, 
         assert low < 35
         assert high > 70
         # With text shown, prefixes are named by how they begin.
-        assert "assistant of a library" in seen.page.locator("#tree-box [data-node]").first.get_attribute("aria-label")
+        label = seen.page.locator("#tree-box [data-node]").first.get_attribute("aria-label")
+        assert label is not None
+        assert "begins with “<|im_start|>system" in label
         seen.context.close()
     finally:
         load.end()
