@@ -41,6 +41,7 @@ def _serve(args: Namespace) -> int:
     _log_requests()
     if access.keyring is not None:
         served.client.configure_tenants(access.keyring.rules)
+        print(f"tenants: {access.keyring.num_tenants}, by their keys", file=sys.stderr)
     complete = serve(
         create_app(as_asked(served, args), access=access),
         sock,

@@ -10,6 +10,7 @@ from pageinn.engine.cache_scales import declared_scales
 from pageinn.engine.config import EngineConfig, model_length, require_block_size, require_store_dtype
 from pageinn.engine.core import EngineCore
 from pageinn.engine.default_model import default_model
+from pageinn.engine.description import describe
 from pageinn.engine.disk_tier import DiskTier
 from pageinn.engine.executor import Executor
 from pageinn.engine.fingerprint import fingerprint, packed_key
@@ -81,6 +82,8 @@ class Engine:
                 f"--host-memory-bytes {config.host_memory_bytes} is less than one block of {block_bytes} bytes"
             )
         require_memory(blocks * block_bytes, available_memory())
+        #: How far the model goes, in tokens.
+        self.context_length = shape.context_length
         self.max_model_len = model_length(config.max_model_len, shape.context_length, blocks * config.block_size)
         _require_within_window(self.max_model_len, shape.sliding_window)
         self.tokenizer = Tokenizer(checkpoint.tokenizer)
@@ -160,29 +163,7 @@ class Engine:
     @property
     def description(self) -> str:
         """What is served and with what, for a person to read."""
-        slots = self.num_blocks * self.config.block_size
-        on_host = self.host_blocks * self.config.block_size
-        return (
-            f"{self.model_name}\n"
-            f"weights {self.config.quantization}, up to {self.max_model_len} tokens, {self.threads} threads\n"
-            f"KV cache: {slots} tokens in {self.num_blocks} blocks of {self.config.block_size}, "
-            f"{self.cache_bytes / 2**20:.0f} MiB, {self.config.store_dtype}, {self.config.prefix_cache}\n"
-            + (f"host memory for evicted and swapped blocks: {on_host} tokens\n" if on_host else "")
-            + f"{self.config.store_dtype} holds {self.capacity_ratio:.3f} times the tokens of bfloat16"
-            f"{self._scales_description}{self._disk_description}"
-        )
-
-    @property
-    def _scales_description(self) -> str:
-        return "" if self.calibration is None else f"; scales by head from {self.calibration.tokens} tokens"
-
-    @property
-    def _disk_description(self) -> str:
-        disk = self.core.stats().disk
-        if disk is None:
-            return ""
-        tokens, most = disk.blocks * self.config.block_size, self.config.disk_cache_bytes
-        return f"\ndisk cache: {tokens} tokens in {self.config.disk_cache}, up to {most / 2**20:.0f} MiB"
+        return describe(self)
 
     def generate(
         self,
