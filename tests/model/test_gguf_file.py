@@ -60,8 +60,19 @@ def test_rows_that_share_a_place_or_are_asked_again_are_their_own(
         out = np.empty((size, matrix.shape[1]), np.float32)
         embedding.lookup(ids, out)
         np.testing.assert_array_equal(out, matrix[ids])
-    with pytest.raises(IndexError):
-        embedding.lookup(np.array([len(matrix)], np.int32), out[:1])
+
+
+@pytest.mark.parametrize("outside", [-1, -300, 320, -(2**31), 2**31 - 1])
+def test_an_id_outside_the_vocabulary_has_no_row(tmp_path: Path, outside: int) -> None:
+    """Also beside one that is kept, and with no row kept at all: no empty place is taken for this id's."""
+    file = GGUFFile(write_tiny_llama(tmp_path / "m.gguf", layers=1))
+    embedding, out = Embedding(file), np.empty((2, file.config.hidden_size), np.float32)
+    assert file.config.vocab_size == 320
+    for _ in range(2):
+        with pytest.raises(IndexError, match=rf"token {outside} is outside 0\.\.319"):
+            embedding.lookup(np.array([7, outside], np.int32), out)
+        embedding.lookup(np.array([7, 319], np.int32), out)
+        np.testing.assert_array_equal(out, file.tensor("token_embd.weight")[[7, 319]])
 
 
 @pytest.fixture(scope="module")

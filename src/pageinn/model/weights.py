@@ -63,7 +63,8 @@ class Embedding:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._rows = np.empty((self.PLACES, checkpoint.config.hidden_size), np.float32)
-        self._tokens = np.full(self.PLACES, -1, np.int32)
+        # A place without a row bears an id of the next place, which is never looked for here: no id finds it.
+        self._tokens = np.arange(1, self.PLACES + 1, dtype=np.int32)
 
     def lookup(self, token_ids: I32, out: F32) -> None:
         """out[T, hidden] = the rows of token_ids [T]. Raises IndexError for an id outside the vocabulary."""
@@ -71,9 +72,18 @@ class Embedding:
         missing = np.flatnonzero(self._tokens[places] != token_ids)
         np.take(self._rows, places, axis=0, out=out, mode="clip")
         if missing.size:
-            out[missing] = self._checkpoint.rows("token_embd.weight", token_ids[missing])
+            wanted = token_ids[missing]
+            self._require(wanted)
+            out[missing] = self._checkpoint.rows("token_embd.weight", wanted)
             self._rows[places[missing]] = out[missing]
-            self._tokens[places[missing]] = token_ids[missing]
+            self._tokens[places[missing]] = wanted
+
+    def _require(self, wanted: I32) -> None:
+        # numpy would take the rows of negative ids from the end.
+        vocab_size = self._checkpoint.config.vocab_size
+        outside = wanted[(wanted < 0) | (wanted >= vocab_size)]
+        if outside.size:
+            raise IndexError(f"token {outside[0]} is outside 0..{vocab_size - 1}")
 
 
 class DecoderWeights(NamedTuple):
