@@ -1,4 +1,4 @@
-"""The async face over the real engine: streams, cancellations, refusals, draining, and a step loop that dies."""
+"""The async face over the real engine: streams, cancellations, refusals and departures."""
 
 from __future__ import annotations
 
@@ -6,71 +6,26 @@ import asyncio
 import math
 import random
 import threading
-import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import pytest
-from engine_runs import OPTIMISTIC, Answer, ChoiceKey, run, take, with_blocks
+from client_runs import (
+    GREEDY,
+    PROMPT,
+    VOCAB,
+    answers_of,
+    client_of,
+    engine_of,
+    idle,
+    request,
+    within_patience,
+)
+from engine_runs import Answer, ChoiceKey, run, take
 
 from pageinn.engine.client import EngineClient
-from pageinn.engine.engine import Engine
-from pageinn.engine.messages import EngineDeadError, FinishReason, GenerationRequest, RefusedError, SamplingParams
-from pageinn.engine.stats import Stats
-
-GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
-PROMPT = tuple(range(40, 90))
-VOCAB = 320
-#: Only a hang takes this long.
-PATIENCE = 30.0
-
-Result = TypeVar("Result")
-
-
-def engine_of(path: Path, blocks: int = 300, **settings: int | str) -> Engine:
-    return Engine(with_blocks(path, blocks, replace(OPTIMISTIC, threads=1, **settings)))
-
-
-def request(name: str, prompt: Sequence[int] = PROMPT, sampling: SamplingParams = GREEDY) -> GenerationRequest:
-    return GenerationRequest(name, tuple(prompt), sampling)
-
-
-def within_patience(work: Coroutine[Any, Any, Result]) -> Result:
-    async def limited() -> Result:
-        return await asyncio.wait_for(work, PATIENCE)
-
-    return asyncio.run(limited())
-
-
-@asynccontextmanager
-async def client_of(engine: Engine) -> AsyncIterator[EngineClient]:
-    client = EngineClient(engine)
-    try:
-        yield client
-    finally:
-        await client.drain()
-        assert not client.alive
-
-
-async def answers_of(client: EngineClient, *requests: GenerationRequest) -> dict[ChoiceKey, Answer]:
-    answers: dict[ChoiceKey, Answer] = {}
-
-    async def one(each: GenerationRequest) -> None:
-        async for delta in client.generate(each):
-            take(answers, delta)
-
-    await asyncio.gather(*map(one, requests))
-    return answers
-
-
-async def idle(client: EngineClient) -> Stats:
-    """The statistics once nothing is in use any more."""
-    while (stats := client.stats()).blocks_in_use or stats.running or stats.waiting:
-        await asyncio.sleep(0.005)
-    return stats
+from pageinn.engine.messages import FinishReason, GenerationRequest, RefusedError, SamplingParams
 
 
 def test_a_stream_equals_generate(tiny_path: Path) -> None:
@@ -267,105 +222,6 @@ def test_an_id_used_again_at_once_gets_none_of_the_old_answer(tiny_path: Path) -
                 assert answer.bits == expected.bits
 
     within_patience(reuse())
-
-
-def test_draining_finishes_what_runs_and_refuses_the_rest(tiny_path: Path) -> None:
-    async def drain() -> None:
-        client = EngineClient(engine_of(tiny_path))
-        running = client.generate(request("running", sampling=replace(GREEDY, max_tokens=200)))
-        await anext(running)
-        draining = asyncio.create_task(client.drain())
-        await asyncio.sleep(0)
-        with pytest.raises(EngineDeadError, match="shutting down"):
-            await anext(client.generate(request("late")))
-        assert client.alive
-        rest = [delta async for delta in running]
-        assert len(rest) == 199
-        assert rest[-1].finish_reason is FinishReason.LENGTH
-        await draining
-        assert not client.alive
-        with pytest.raises(EngineDeadError):
-            await client.reset_prefix_cache()
-
-    within_patience(drain())
-
-
-def test_a_step_that_fails_ends_every_stream(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits hears of it, a reset that was asked for too; later requests are turned away, none hangs."""
-
-    async def die() -> None:
-        engine = engine_of(tiny_path)
-        client = EngineClient(engine)
-        streams = [client.generate(request(f"r{i}", sampling=replace(GREEDY, max_tokens=3000))) for i in range(3)]
-        for stream in streams:
-            await anext(stream)
-
-        failing = threading.Event()
-
-        def fail(*_: object) -> NoReturn:
-            # The reset below comes in while the step is under way.
-            failing.set()
-            time.sleep(0.05)
-            raise ArithmeticError("out of numbers")
-
-        monkeypatch.setattr(engine.core._executor, "execute", fail)
-        await asyncio.to_thread(failing.wait)
-        reset = asyncio.ensure_future(client.reset_prefix_cache())
-        for stream in streams:
-            with pytest.raises(EngineDeadError, match="out of numbers"):
-                async for _ in stream:
-                    pass
-        with pytest.raises(EngineDeadError):
-            await reset
-        with pytest.raises(EngineDeadError, match="stopped"):
-            await anext(client.generate(request("late")))
-        client._thread.join()
-        assert not client.alive
-        await client.drain()
-
-    within_patience(die())
-
-
-def test_a_reset_while_something_runs(tiny_path: Path) -> None:
-    """Field case F6: it frees what is kept and reports what is in use; the running stream's answer is the same."""
-    sampling = replace(GREEDY, max_tokens=100)
-    expected = run(engine_of(tiny_path), [request("running", sampling=sampling)])[ChoiceKey("running", 0)]
-
-    async def reset() -> None:
-        async with client_of(engine_of(tiny_path)) as client:
-            await answers_of(client, request("done", range(100, 164)))
-            answers: dict[ChoiceKey, Answer] = {}
-            stream = client.generate(request("running", sampling=sampling))
-            take(answers, await anext(stream))
-            report = await client.reset_prefix_cache()
-            # 64 prompt and 7 stored answer tokens; the running one has 51 to 150.
-            assert report.freed == 5
-            assert 4 <= report.in_use <= 10
-            async for delta in stream:
-                take(answers, delta)
-            assert answers[ChoiceKey("running", 0)].bits == expected.bits
-            assert (await client.reset_prefix_cache()).in_use == 0
-            assert client.stats().blocks_free == client.stats().blocks_total
-
-    within_patience(reset())
-
-
-def test_a_reset_that_nobody_waits_for(tiny_path: Path) -> None:
-    """Whoever asked for it goes away before it is done: the step loop lives."""
-
-    async def leave() -> None:
-        async with client_of(engine_of(tiny_path)) as client:
-            stream = client.generate(request("running", sampling=replace(GREEDY, max_tokens=300)))
-            await anext(stream)
-            for _ in range(50):
-                reset = asyncio.ensure_future(client.reset_prefix_cache())
-                await asyncio.sleep(0)
-                reset.cancel()
-                await asyncio.sleep(0)
-            assert len([delta async for delta in stream]) == 299
-            assert client.alive
-
-    within_patience(leave())
 
 
 def traffic(seed: int, count: int) -> list[GenerationRequest]:

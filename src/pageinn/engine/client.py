@@ -155,6 +155,7 @@ class EngineClient:
 
     async def _ask(self, message: _Question, answer: Future[T]) -> T:
         self._inbox.put(message)
+        # Asked after the message is there to be found: a loop that ends from here on finds it.
         self._require_loop()
         return await asyncio.wrap_future(answer)
 
@@ -184,7 +185,7 @@ class EngineClient:
             self._end("the engine has stopped")
         except Exception as error:
             log.exception("the step loop has ended")
-            self._end(f"the engine has stopped: {error}")
+            self._end(_why(error))
 
     def _take_messages(self) -> bool:
         """Act on what came in, waiting for something to do; False to end the loop."""
@@ -209,11 +210,19 @@ class EngineClient:
                     self._stats = self._core.stats()
                 case (ResetPrefixCache() | ListPins() | Unpin() | ViewMemory() as question, Future() as answer):
                     if answer.set_running_or_notify_cancel():
-                        result = self._answer(question)
-                        self._stats = self._core.stats()
-                        answer.set_result(result)
+                        self._answer_to(question, answer)
                 case _Shutdown():
                     return False
+
+    def _answer_to(self, question: ResetPrefixCache | ListPins | Unpin | ViewMemory, answer: Future[Any]) -> None:
+        """Settle a future that is no longer in the inbox: what ends the loop here would find it nowhere else."""
+        try:
+            result = self._answer(question)
+            self._stats = self._core.stats()
+        except Exception as error:
+            answer.set_exception(EngineDeadError(_why(error)))
+            raise
+        answer.set_result(result)
 
     def _answer(
         self, question: ResetPrefixCache | ListPins | Unpin | ViewMemory
@@ -253,6 +262,10 @@ class EngineClient:
                 case (ResetPrefixCache() | ListPins() | Unpin() | ViewMemory(), Future() as answer):
                     if answer.set_running_or_notify_cancel():
                         answer.set_exception(EngineDeadError(why))
+
+
+def _why(error: Exception) -> str:
+    return f"the engine has stopped: {error}"
 
 
 def _deliver(pieces: Sequence[tuple[_Stream, Delta | EngineDeadError | None]]) -> None:
