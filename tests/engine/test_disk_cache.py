@@ -1,99 +1,38 @@
-"""Blocks that outlive the engine: right or a miss, and never an error of a request."""
+"""Blocks that outlive the engine: found again, by those who may and where no bit has changed, or a miss."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_runs import Answer, ChoiceKey, alone, engine_of, finish, request, run, take, tokens
+from disk_runs import (
+    BLOCKS,
+    SAMPLED,
+    WHOLE,
+    Start,
+    bits,
+    cached,
+    disk,
+    named,
+    nothing_held,
+    plain,
+    price,
+    prompts,
+)
+from engine_runs import Answer, ChoiceKey, alone, engine_of, request, run, take, tokens
 from tiny import write_tiny_llama
 
 from pageinn.engine import fingerprint
 from pageinn.engine.client import EngineClient
-from pageinn.engine.config import ConfigError, EngineConfig
-from pageinn.engine.engine import Engine
-from pageinn.engine.messages import GenerationRequest, SamplingParams
-from pageinn.engine.stats import DiskStats
+from pageinn.engine.config import ConfigError
+from pageinn.engine.messages import GenerationRequest
 from pageinn.memory.scopes import PUBLIC, Scope
-from pageinn.scheduling.cost import Rates
-from pageinn.store.disk import Address, DiskCacheError, DiskError, DiskStore, Entry
+from pageinn.store.disk import DiskCacheError
 
-SAMPLED = SamplingParams(max_tokens=12, temperature=0.8, seed=7, logprobs=2, ignore_eos=True)
-BLOCKS = 400
-#: 100 tokens are six whole blocks.
-WHOLE = 96
-
-Start = Callable[..., Engine]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-@pytest.fixture(autouse=True)
-def computing_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny model computes a prompt faster than a disk finds it."""
-    price(monkeypatch, 0.05)
-
-
-def price(monkeypatch: pytest.MonkeyPatch, seconds_per_token: float) -> None:
-    monkeypatch.setattr(Rates, "recompute", lambda self, start, end: seconds_per_token * (end - start))
-
-
-@pytest.fixture
-def start(tiny_path: Path, path: Path) -> Iterator[Start]:
-    """Starts an engine on the folder; the one before is closed first, as by a restart."""
-    made: list[Engine] = []
-
-    def start(model: Path = tiny_path, **settings: int | str) -> Engine:
-        if made:
-            made[-1].close()
-        made.append(engine_of(model, BLOCKS, **{"disk_cache": path, **settings}))
-        return made[-1]
-
-    yield start
-    if made:
-        made[-1].close()
-
-
-def plain(engine: Engine) -> EngineConfig:
-    """The same without a disk."""
-    return replace(engine.config, disk_cache=None, disk_cache_bytes=EngineConfig.disk_cache_bytes)
-
-
-def disk(engine: Engine) -> DiskStats:
-    stats = engine.core.stats().disk
-    assert stats is not None
-    return stats
-
-
-def prompts(seed: int, count: int = 4, scope: Scope | None = None) -> list[GenerationRequest]:
-    rng = random.Random(seed)
-    made = [request(f"r{index}", tokens(rng, 100), SAMPLED) for index in range(count)]
-    return made if scope is None else [replace(each, scope=scope) for each in made]
-
-
-def bits(answers: dict[ChoiceKey, Answer]) -> dict[ChoiceKey, object]:
-    return {key: answer.bits for key, answer in answers.items()}
-
-
-def cached(answers: dict[ChoiceKey, Answer]) -> list[int]:
-    return [answer.cached for answer in answers.values()]
-
-
-def nothing_held(engine: Engine) -> bool:
-    memory = engine.core.scheduler.memory
-    memory.check()
-    return memory.usage().in_use == 0 and memory.host_usage().held == 0
+pytestmark = pytest.mark.usefixtures("computing_is_dear")
 
 
 # --- a restart ---
@@ -132,7 +71,7 @@ def test_answers_are_found_too(start: Start) -> None:
     assert len(first.prompt) + len(answer.tokens) == 112
 
 
-def test_the_client_writes_when_it_drains(tiny_path: Path, path: Path) -> None:
+def test_the_client_writes_when_it_drains(tiny_path: Path, disk_path: Path) -> None:
     """J4, by way of the thread that serves."""
 
     async def ask(client: EngineClient) -> int:
@@ -141,7 +80,7 @@ def test_the_client_writes_when_it_drains(tiny_path: Path, path: Path) -> None:
         return deltas[-1].cached_tokens
 
     def serve() -> int:
-        engine = engine_of(tiny_path, BLOCKS, disk_cache=path)
+        engine = engine_of(tiny_path, BLOCKS, disk_cache=disk_path)
 
         async def served() -> int:
             return await ask(EngineClient(engine))
@@ -152,10 +91,10 @@ def test_the_client_writes_when_it_drains(tiny_path: Path, path: Path) -> None:
 
 
 def test_what_was_demoted_before_it_was_written_is_written_from_there(
-    tiny_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch, start: Start
+    tiny_path: Path, disk_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     block_bytes = 2 * 2 * 2 * 16 * 16 * 2
-    engine = engine_of(tiny_path, 24, disk_cache=path, host_memory_bytes=64 * block_bytes, max_model_len=200)
+    engine = engine_of(tiny_path, 24, disk_cache=disk_path, host_memory_bytes=64 * block_bytes, max_model_len=200)
     monkeypatch.setattr(engine.core, "write_behind", lambda computed: None)
     before = {}
     for each in prompts(19, 8):
@@ -169,7 +108,7 @@ def test_what_was_demoted_before_it_was_written_is_written_from_there(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_is_right(tiny_path: Path, path: Path, seed: int) -> None:
+def test_any_history_is_right(tiny_path: Path, disk_path: Path, seed: int) -> None:
     """Restarts, aborts, resets and eviction in a pool that is too small, a small host pool and a small file."""
     rng = random.Random(seed)
     settings = {"max_model_len": 320, "disk_cache_bytes": 3 << 20, "max_num_batched_tokens": 48}
@@ -177,7 +116,7 @@ def test_any_history_is_right(tiny_path: Path, path: Path, seed: int) -> None:
     reference = engine_of(tiny_path, BLOCKS)
     hits = 0
     for life in range(4):
-        engine = engine_of(tiny_path, 40, disk_cache=path, **settings)
+        engine = engine_of(tiny_path, 40, disk_cache=disk_path, **settings)
         asked: dict[str, GenerationRequest] = {}
         gone: set[str] = set()
         answers: dict[ChoiceKey, Answer] = {}
@@ -286,160 +225,6 @@ def test_other_code_finds_nothing(start: Start, monkeypatch: pytest.MonkeyPatch,
     assert cached(run(start(), prompts(9))) == [0] * 4
 
 
-# --- a disk that fails ---
-
-
-def test_flipped_bytes_are_misses_and_counted_errors(start: Start, path: Path) -> None:
-    """J3."""
-    before = run(start(), prompts(10))
-    start().close()
-    file = path / "blocks.sqlite"
-    raw = bytearray(file.read_bytes())
-    # Every block of the tiny model holds 4 KiB of payload: one byte in each stretch of so many.
-    rng = random.Random(1)
-    for place in range(2 * 65536, len(raw) - 4096, 4096):
-        raw[place + rng.randrange(4096)] ^= 1
-    file.write_bytes(raw)
-    engine = start()
-    after = run(engine, prompts(10))
-    assert bits(after) == bits(before)
-    assert disk(engine).errors > 0
-    assert disk(engine).hits < 4 * WHOLE
-    assert nothing_held(engine)
-
-
-class Failing(DiskStore):
-    """Fails in the ways that `broken` names."""
-
-    broken: frozenset[str] = frozenset()
-    go = threading.Event()
-
-    def read(self, address: Address) -> bytes | None:
-        if "read" in self.broken:
-            raise DiskError("no", damaged=False)
-        if "read once" in self.broken:
-            type(self).broken = frozenset()
-            raise OSError(5, "Input/output error")
-        if "hang" in self.broken:
-            self.go.wait()
-        payload = super().read(address)
-        return payload[:-1] if payload and "short" in self.broken else payload
-
-    def write(self, entries: Sequence[Entry]) -> list[bytes]:
-        if "full" in self.broken:
-            raise DiskError("database or disk is full", damaged=False)
-        if "hang" in self.broken:
-            self.go.wait()
-        return super().write(entries)
-
-    def keys(self) -> list[bytes]:
-        if "keys" in self.broken:
-            raise DiskError("malformed", damaged=True)
-        return super().keys()
-
-
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Failing]]:
-    monkeypatch.setattr("pageinn.engine.engine.DiskStore", Failing)
-    monkeypatch.setattr("pageinn.engine.disk_tier.CLOSE_SECONDS", 0.5)
-    Failing.broken, Failing.go = frozenset(), threading.Event()
-    yield Failing
-    Failing.go.set()
-    Failing.broken = frozenset()
-
-
-@pytest.mark.parametrize("way", ["read", "read once", "short", "full", "keys"])
-def test_a_disk_that_fails_changes_no_answer(start: Start, failing: type[Failing], way: str) -> None:
-    before = run(start(), prompts(11))
-    engine = start()
-    failing.broken = frozenset({way})
-    if way == "keys":
-        engine = start()
-    asked = [*prompts(11), *(replace(each, request_id=f"new {each.request_id}") for each in prompts(12))]
-    after = run(engine, asked)
-    assert bits(after) == bits(alone(plain(engine), asked))
-    assert bits(before).items() <= bits(after).items()
-    assert all(answer.finish == "length" for answer in after.values())
-    engine.close()
-    stats = disk(engine)
-    told = {
-        "read": stats.errors >= 1 and stats.hits == 0,
-        "read once": stats.errors == 1 and stats.hits == 3 * WHOLE,
-        "short": stats.hits == 0,
-        "full": stats.errors >= 1 and stats.dropped_writes >= 4 * 6 and stats.blocks == 4 * 6,
-        "keys": stats.errors == 1 and stats.hits == 0 and stats.blocks == 8 * 6,
-    }
-    assert told[way], stats
-    assert nothing_held(engine)
-
-
-def test_a_disk_that_hangs_is_waited_for_no_longer_than_computing_takes(
-    start: Start, failing: type[Failing], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = run(start(), prompts(13))
-    engine = start()
-    price(monkeypatch, 0.002)
-    failing.broken = frozenset({"hang"})
-    after = run(engine, prompts(13))
-    assert bits(after) == bits(before)
-    assert cached(after) == [0] * 4
-    assert disk(engine).late > 0
-    assert nothing_held(engine)
-    # Nobody waits for it again before it has come back.
-    late = disk(engine).late
-    engine.core.scheduler.memory.reset()
-    assert bits(run(engine, prompts(13))) == bits(before)
-    assert disk(engine).late == late
-    failing.broken = frozenset()
-    failing.go.set()
-    end = time.monotonic() + 10
-    while not cached(run(engine, prompts(13)))[0]:
-        engine.core.scheduler.memory.reset()
-        assert time.monotonic() < end
-    assert nothing_held(engine)
-
-
-_KILLED = """
-import random, sys
-sys.path[:0] = {paths!r}
-from pathlib import Path
-from engine_runs import engine_of, run, request, tokens
-from test_disk_cache import BLOCKS, prompts
-engine = engine_of(Path({model!r}), BLOCKS, disk_cache=Path({path!r}), disk_cache_bytes={bound})
-print("writing", flush=True)
-for seed in range(int(sys.argv[1]), 1000):
-    run(engine, prompts(seed))
-"""
-
-
-def test_an_engine_that_was_killed_while_it_wrote_is_right_afterwards(
-    tiny_path: Path, path: Path, start: Start
-) -> None:
-    """J3, kill -9. `benchmarks/disk_kills.py` does it 50 times."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "model")]
-    bound = 256 << 20  # more than is written in that time, so that the first prompts are still there
-    script = _KILLED.format(paths=paths, model=str(tiny_path), path=str(path), bound=bound)
-    rng = random.Random(2)
-    for _ in range(2):
-        killed = subprocess.Popen([sys.executable, "-c", script, "100"], stdout=subprocess.PIPE, text=True)
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "writing\n"
-        time.sleep(rng.uniform(0.3, 0.8))
-        killed.kill()
-        killed.wait()
-        killed.stdout.close()
-    engine = start(disk_cache_bytes=bound)
-    asked = [each for seed in range(100, 103) for each in named(seed)]
-    after = run(engine, asked)
-    assert bits(after) == bits(alone(plain(engine), asked))
-    assert disk(engine).hits > 0
-    assert disk(engine).errors == 0
-
-
-def named(seed: int) -> list[GenerationRequest]:
-    return [replace(each, request_id=f"{seed} {each.request_id}") for each in prompts(seed)]
-
-
 # --- waiting and not waiting ---
 
 
@@ -464,23 +249,6 @@ def test_what_two_requests_want_is_read_once(start: Start) -> None:
     assert disk(engine).bytes_read == 12 * engine.cache_bytes // engine.num_blocks
 
 
-def test_a_request_that_goes_away_while_it_waits_leaves_nothing_behind(start: Start, failing: type[Failing]) -> None:
-    """D5, for slots that are being filled from the disk."""
-    run(start(), prompts(16))
-    engine = start()
-    failing.broken = frozenset({"hang"})
-    for each in prompts(16):
-        engine.core.submit(each)
-    for _ in range(3):
-        assert engine.core.step() == []
-    assert engine.core.scheduler.memory.host_usage().held > 0
-    for each in prompts(16):
-        engine.core.cancel(each.request_id)
-    assert finish(engine) == {}
-    assert nothing_held(engine)
-    failing.go.set()
-
-
 def test_a_reset_empties_the_disk_too(start: Start) -> None:
     engine = start()
     run(engine, prompts(17))
@@ -492,37 +260,22 @@ def test_a_reset_empties_the_disk_too(start: Start) -> None:
     assert cached(run(engine, prompts(17))) == [0] * 4
 
 
-def test_a_reset_while_requests_wait_lets_them_go(start: Start, failing: type[Failing]) -> None:
-    before = run(start(), prompts(18))
-    engine = start()
-    failing.broken = frozenset({"hang"})
-    for each in prompts(18):
-        engine.core.submit(each)
-    engine.core.step()
-    engine.core.reset_prefix_cache()
-    after = finish(engine)
-    assert bits(after) == bits(before)
-    assert cached(after) == [0] * 4
-    assert nothing_held(engine)
-    failing.go.set()
-
-
-def test_the_bound_holds_and_what_was_used_last_is_there(start: Start, path: Path) -> None:
+def test_the_bound_holds_and_what_was_used_last_is_there(start: Start, disk_path: Path) -> None:
     bound = 3 << 20
     engine = start(disk_cache_bytes=bound)
     for seed in range(200, 240):
         run(engine, named(seed))
     engine = start(disk_cache_bytes=bound)
-    assert (path / "blocks.sqlite").stat().st_size <= bound
+    assert (disk_path / "blocks.sqlite").stat().st_size <= bound
     assert cached(run(engine, named(239))) == [WHOLE] * 4
     assert cached(run(engine, named(200))) == [0] * 4
 
 
-def test_settings_that_make_no_sense_are_refused(tiny_path: Path, path: Path, start: Start) -> None:
+def test_settings_that_make_no_sense_are_refused(tiny_path: Path, disk_path: Path, start: Start) -> None:
     with pytest.raises(ConfigError, match="--disk-cache needs --prefix-cache keep"):
-        engine_of(tiny_path, BLOCKS, disk_cache=path, prefix_cache="live")
+        engine_of(tiny_path, BLOCKS, disk_cache=disk_path, prefix_cache="live")
     with pytest.raises(DiskCacheError, match="--disk-cache-bytes is 1; it must be at least"):
-        engine_of(tiny_path, BLOCKS, disk_cache=path, disk_cache_bytes=1)
+        engine_of(tiny_path, BLOCKS, disk_cache=disk_path, disk_cache_bytes=1)
     start()
     with pytest.raises(DiskCacheError, match="is in use by another process"):
-        engine_of(tiny_path, BLOCKS, disk_cache=path)
+        engine_of(tiny_path, BLOCKS, disk_cache=disk_path)
