@@ -27,7 +27,7 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.moves import MoveKind
 from pageinn.memory.node import ChildKey, Node
 from pageinn.memory.pool import NoSpaceError
-from pageinn.memory.questions import PrefixCache
+from pageinn.memory.questions import Lack, PrefixCache
 from pageinn.memory.scopes import DEFAULT, PUBLIC, Scope
 from pageinn.memory.sequence import LeaderKey, Sequence, TableEdit
 from pageinn.memory.tokens import pack, unpack
@@ -94,11 +94,14 @@ class MemoryMachine(RuleBasedStateMachine):
         if leader is not None:
             self._check_leader(leader, scope, tokens)
         assert self.manager.can_admit(scope, match, len(tokens)) == self.model.fits(path, len(tokens))
+        exclusive = self.manager.exclusive_if(scope, match, len(tokens), reserve=0)
         if not self.model.fits(path, len(tokens)):
+            assert exclusive is Lack.BLOCKS
             with pytest.raises(NoSpaceError):
                 self.manager.admit(scope, packed)
             return
         sequence = self.manager.admit(scope, packed)
+        assert exclusive == self.manager.exclusive(sequence)
         assert path == path_to(self.manager, sequence.node)
         assert sequence.stored == matched
         assert sequence.loaded >= self.model.absent(path)

@@ -83,6 +83,34 @@ def test_a_claim_by_hand() -> None:
     assert claim.exclusive == 3
 
 
+def test_an_answer_survives_as_far_as_the_curve_says() -> None:
+    """Across its steps, and past its end: each distance by itself."""
+    curve = Curve([Length(6, False), Length(12, False), Length(12, False), Length(40, True)])
+    for generated in (0, 1, 5, 6, 11, 12, 39, 40, 41, 90):
+        distances = [1, 2, 5, 6, 7, 12, 30, 34, 40, 41, 100]
+        expected = [curve.beyond(generated + each - 1) / curve.beyond(generated) for each in distances]
+        assert curve.survival(generated, distances) == expected
+
+
+def test_what_was_asked_before_changes_no_answer() -> None:
+    chance = random.Random(3)
+    curve = Curve(Length(chance.randrange(1, 800), chance.random() < 0.1) for _ in range(200))
+    often = Forecast(16, 4096)
+    claims, answers = [], []
+    for key in range(120):
+        limit = chance.choice([1, 20, 300, 2000])
+        claims.append(often.claim(Prospect(chance.randrange(1, 900), chance.randrange(300), limit, 9), curve))
+        often.put(key, claims[-1])
+        once = Forecast(16, 4096)
+        for other, claim in enumerate(claims):
+            once.put(other, claim)
+        room = chance.randrange(2500)
+        asked = often.claim(Prospect(chance.randrange(1, 900), 0, chance.choice([1, 100, 1500]), 5), curve)
+        answers.append(often.fits(asked, room, 3.0))
+        assert answers[-1] == once.fits(asked, room, 3.0)
+    assert 20 < sum(answers) < 100
+
+
 def test_claims_that_come_and_go_leave_nothing() -> None:
     forecast = Forecast(16, 4096)
     curve = Curve(Length(tokens, False) for tokens in range(1, 500, 7))

@@ -8,10 +8,12 @@ import pytest
 from simulated_engine import SimulatedEngine, request
 
 from pageinn.memory.manager import MemoryManager
+from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig
 from pageinn.scheduling.cost import Measured, Rates
 from pageinn.scheduling.plan import Preempted
 from pageinn.scheduling.thrash import Thrash
+from pageinn.scheduling.victim import Price, cheapest
 from pageinn.scheduling.watermark import Watermark
 
 CONFIG = SchedulerConfig(8, 64, 1000, admission=AdmissionMode.OPTIMISTIC)
@@ -51,6 +53,18 @@ def test_measurements_that_say_nothing_change_nothing() -> None:
     for measured in (Measured(), Measured(1, 4000, 0.05), Measured(64, 2080, 0.0)):
         rates.learn(measured)
     assert vars(rates) == vars(untouched)
+
+
+def test_of_equal_prices_the_last_is_taken() -> None:
+    def priced(name: str, blocks: int, seconds: float) -> Price:
+        return Price(Choice(request(name, [1]), 0, 0), blocks, seconds, 9.0, Preemption.RECOMPUTE)
+
+    dear, cheap, alike, nothing = priced("a", 2, 3.0), priced("b", 2, 2.0), priced("c", 4, 4.0), priced("d", 0, 0.5)
+    assert cheapest([dear, cheap, alike, nothing]) is alike
+    assert cheapest([nothing, dear]) is dear
+    assert cheapest([nothing]) is nothing, "for want of anybody who frees a block"
+    with pytest.raises(ValueError, match="nobody"):
+        cheapest([])
 
 
 def preempted(sim: SimulatedEngine) -> Preempted:

@@ -42,9 +42,12 @@ class Budget:
 
     def has(self, tenant: str, count: int, alone: bool = False) -> bool:
         """Whether so many blocks are available to a tenant; looks at what is public only where that decides."""
-        if alone or not self._shares.guarantees:
-            return count <= self.available_to(tenant, alone)
-        available = self.available - self._shares.sheltered_from(tenant)
+        available = self.available
+        if alone:
+            return count <= available + self._tree.num_retained
+        if not self._shares.guarantees:
+            return count <= available
+        available -= self._shares.sheltered_from(tenant)
         public = self._shares.find(PUBLIC.tenant)
         if public is None or count <= available - public.evictable or count > available:
             return count <= available
@@ -74,7 +77,8 @@ class Budget:
         """
         if not self.has(holding.tenant, count, alone):
             raise NoSpaceError(f"{count} blocks asked for, {self.available_to(holding.tenant, alone)} available")
-        self._evict_own(holding, holding.usage + count - holding.maximum)
+        if holding.usage + count > holding.maximum:
+            self._evict_own(holding, holding.usage + count - holding.maximum)
         missing = count - self._pool.num_free
         while missing > 0:
             evicted = self._tree.evict(missing, holding, everyone=alone)

@@ -111,7 +111,7 @@ class MemoryManager(Questions):
 
     def reserve(self, sequence: Sequence) -> TableEdit | None:
         """Take blocks for all known tokens. Raises NoSpaceError, and takes none, when there are too few."""
-        missing = self.blocks_for(sequence.num_tokens) - len(sequence.table)
+        missing = -(-len(sequence.packed) // self.tree.block_bytes) - len(sequence.table)
         if missing <= 0:
             return None
         fresh = self._take(missing, sequence.account, self._alone(sequence))

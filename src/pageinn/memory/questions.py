@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 from pageinn.memory.accounts import Account, HostUsage, Ledger, Usage
@@ -35,6 +35,13 @@ class Located(NamedTuple):
     scope: Scope
     block: int | None
     slot: int | None
+
+
+class Lack(Enum):
+    """What a sequence lacks to start: BLOCKS that it may take, or room below its tenant's MAXIMUM."""
+
+    BLOCKS = auto()
+    MAXIMUM = auto()
 
 
 class Questions:
@@ -109,15 +116,16 @@ class Questions:
 
     def leader(self, match: Match, scope: Scope, packed: bytes) -> Sequence | None:
         """The running sequence of the same scope that is about to compute the block after the match, or None."""
-        account = self.ledger.find(scope)
         place = match.place
-        if account is None or place.taken < place.node.size:
+        if not self._leaders or place.taken < place.node.size or (account := self.ledger.find(scope)) is None:
             return None
         following = packed[place.offset : place.offset + self.tree.block_bytes]
         return self._leaders.get(LeaderKey(place.node, account.number, following))
 
     def in_flight(self, match: Match, scope: Scope, packed: bytes) -> bool:
         """Whether the match would be longer in the next step, when what is being stored on the host counts."""
+        if not self.host.num_slots:
+            return False
         account = self.ledger.find(scope) or Account(scope, -1)
         return self.tree.in_flight(match.place, account, packed)
 
@@ -145,17 +153,18 @@ class Questions:
         path, fresh = self.tree.kept_on_path(match.place), self._fresh(match, tokens)
         return self.budget.admits(scope.tenant, path, fresh, reserve, alone=not self._sequences)
 
-    def within_maximum(self, scope: Scope, match: Match, tokens: int) -> bool:
-        """Whether the tenant's maximum admits a sequence of that many tokens beside those that it runs."""
-        return self.budget.within_maximum(scope.tenant, self.tree.kept_on_path(match.place), self._fresh(match, tokens))
+    def exclusive_if(self, scope: Scope, match: Match, tokens: int, reserve: int) -> int | Lack:
+        """How many blocks a sequence that `can_admit` would hold alone, or what it lacks."""
+        path, fresh = self.tree.kept_on_path(match.place), self._fresh(match, tokens)
+        if not self.budget.within_maximum(scope.tenant, path, fresh):
+            return Lack.MAXIMUM
+        if not self.budget.admits(scope.tenant, path, fresh, reserve, alone=not self._sequences):
+            return Lack.BLOCKS
+        return fresh + sum(path.kept.values())
 
-    def exclusive_if(self, match: Match, tokens: int) -> int:
-        """How many blocks a sequence of that many tokens would hold alone, started on top of its match."""
-        return self._fresh(match, tokens) + sum(self.tree.kept_on_path(match.place).kept.values())
-
-    def usable_by(self, scope: Scope) -> int:
-        """Blocks in use, and those that this scope may take besides."""
-        return self.usage().in_use + self.budget.available_to(scope.tenant)
+    def available_to(self, scope: Scope) -> int:
+        """Blocks that are free or that this scope may take from those who keep them."""
+        return self.budget.available_to(scope.tenant)
 
     def has_room(self, sequence: Sequence) -> bool:
         """Whether the sequence has a slot for its last known token."""
@@ -213,4 +222,4 @@ class Questions:
         return match.place.offset // self.tree.block_bytes
 
     def _alone(self, sequence: Sequence) -> bool:
-        return self._sequences == {sequence}
+        return len(self._sequences) == 1 and sequence in self._sequences

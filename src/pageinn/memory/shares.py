@@ -186,6 +186,9 @@ class Shares:
 
         Among those above their minimum, and those who have none, the policy decides.
         """
+        if not self.bounded:
+            head = self._common.head()
+            return None if head is None else Victim(head.leaf, self.num_blocks)
         best: tuple[int, float, int] | None = None
         victim: Victim | None = None
         for level, queue, most in self._levels(taker, everyone):

@@ -29,6 +29,8 @@ def unpack(packed: bytes | bytearray) -> list[int]:
 
 def common_tokens(a: bytes, b: bytes) -> int:
     """How many leading tokens two short packed runs share."""
+    if a[:TOKEN_BYTES] != b[:TOKEN_BYTES]:
+        return 0
     length = min(len(a), len(b))
     difference = int.from_bytes(a[:length], "little") ^ int.from_bytes(b[:length], "little")
     if difference == 0:

@@ -132,8 +132,9 @@ class PrefixTree(Matching):
 
     def absent_blocks(self, place: Place) -> int:
         """How many blocks on the path to `place` are not on the device."""
-        absent = self.absent(place.node)
-        return sum(len(node.host) for node in absent) - (place.node.size - place.taken if absent else 0)
+        if place.node.blocks or place.node is self.root:
+            return 0
+        return sum(len(node.host) for node in self.absent(place.node)) - (place.node.size - place.taken)
 
     def absent(self, node: Node) -> list[Node]:
         """The nodes on the path to `node` that are not on the device, from the top down."""

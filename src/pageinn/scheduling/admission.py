@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pageinn.memory.manager import MemoryManager
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import AdmissionMode
-from pageinn.scheduling.forecast import Claim, Forecast, Prospect
+from pageinn.scheduling.forecast import Asked, Forecast, Prospect
 from pageinn.scheduling.lengths import Curve, Lengths, Underway
 
 #: How many standard deviations of what the running choices will hold are left room for. Measured: docs/architecture.md.
@@ -52,20 +52,25 @@ class Admission:
         """
         if self._mode is not AdmissionMode.PREDICTED or not self._running:
             return True
-        usable, in_use = self._memory.usable_by(choice.request.scope), self._memory.usage().in_use
+        available = self._memory.available_to(choice.request.scope)
         most = exclusive + self._memory.blocks_for(choice.longest) - self._memory.blocks_for(tokens)
-        if in_use + most + self._sum_promised <= usable:
+        if most + self._sum_promised <= available:
             # Nobody will go short even if all go on to their limits: then nothing need be forecast.
             return True
         for untold in self._untold:
             self._tell(untold)
         self._untold.clear()
         # What several hold is taken to stay; the rest goes with the one that holds it.
-        stays = in_use - self._forecast.exclusive
-        return self._forecast.fits(self._claim(choice, tokens, exclusive), usable - stays, _DEVIATIONS)
+        room = available + self._forecast.exclusive
+        prospect, curve = self._prospect(choice, tokens, exclusive), self._curve(choice)
+        # One that waits is asked about step after step, and mostly nothing of this has changed meanwhile.
+        if choice.asked is None or choice.asked.prospect != prospect or choice.asked.curve is not curve:
+            choice.asked = Asked(prospect, curve, self._forecast.claim(prospect, curve))
+        return self._forecast.fits(choice.asked.claim, room, _DEVIATIONS)
 
     def start(self, choice: Choice) -> None:
         """A choice has started."""
+        choice.asked = None
         if self._mode is not AdmissionMode.OPTIMISTIC:
             self._promised[choice] = 0
             self._promise(choice)
@@ -97,19 +102,21 @@ class Admission:
         sequence = choice.sequence
         assert sequence is not None
         choice.told = choice.generated
-        self._forecast.put(id(choice), self._claim(choice, sequence.num_tokens, self._memory.exclusive(sequence)))
+        prospect = self._prospect(choice, sequence.num_tokens, self._memory.exclusive(sequence))
+        self._forecast.put(id(choice), self._forecast.claim(prospect, self._curve(choice)))
 
     def ended(self, choice: Choice, cut: bool) -> None:
         """Learn how long a choice's answer got. cut: by its limit."""
         if choice.generated:
             self._lengths.saw(choice.request.scope.tenant, choice.generated, cut)
 
-    def _claim(self, choice: Choice, tokens: int, exclusive: int) -> Claim:
+    def _prospect(self, choice: Choice, tokens: int, exclusive: int) -> Prospect:
+        return Prospect(tokens, choice.generated, max(choice.limit - choice.generated, 1), exclusive)
+
+    def _curve(self, choice: Choice) -> Curve:
         request = choice.request
-        limit = max(request.max_tokens - choice.generated, 1)
         endless = request.ignore_eos and not request.stop_ids
-        curve = _ENDLESS if endless else self._lengths.curve(request.scope.tenant, self._underway)
-        return self._forecast.claim(Prospect(tokens, choice.generated, limit, exclusive), curve)
+        return _ENDLESS if endless else self._lengths.curve(request.scope.tenant, self._underway)
 
     def _underway(self) -> Iterator[Underway]:
         return (Underway(one.request.scope.tenant, one.generated) for one in self._running if one.generated)

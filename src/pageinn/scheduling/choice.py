@@ -7,6 +7,7 @@ import heapq
 from pageinn.memory.host import Parked
 from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.forecast import Asked
 from pageinn.scheduling.plan import Request, Work
 
 
@@ -15,15 +16,16 @@ class Choice:
 
     known: the packed tokens to start from, the generated ones included after a preemption. forks: the first of a
     request's choices, which the others fork from. held: whether another choice holds it back, as one of its followers
-    or of its siblings. reached: the most tokens this choice had stored when it last left its seat,
-    or has computed of them again. told: what had been generated when the
-    forecast was last told. parked: what is held for it on the host, after a preemption by swap. breakpoints: how many
+    or of its siblings. reached: the most tokens this choice had stored when it last left its seat, or has computed of
+    them again. told: what had been generated when the forecast was last told. asked: what it would contribute to the
+    forecast, while it waits. parked: what is held for it on the host, after a preemption by swap. breakpoints: how many
     of the request's prefixes to retain are dealt with. row: what the next step computes of it, once it decodes.
     """
 
     __slots__ = (
         "_followers",
         "arrival",
+        "asked",
         "breakpoints",
         "cached_tokens",
         "end_ids",
@@ -68,6 +70,7 @@ class Choice:
         self.forks: Choice | None = None
         self.siblings: list[Choice] = []
         self.told = 0
+        self.asked: Asked | None = None
         self.held = False
         self.overtaken = 0
         self._followers: list[tuple[int, tuple[int, int], Choice]] = []

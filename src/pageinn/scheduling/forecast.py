@@ -20,6 +20,15 @@ _REFRESH = 1 << 14
 N = TypeVar("N", int, float)
 
 
+class Prospect(NamedTuple):
+    """A choice as it stands. tokens: known ones. generated: those of its answer. limit: how many more may come."""
+
+    tokens: int
+    generated: int
+    limit: int
+    exclusive: int
+
+
 class Claim(NamedTuple):
     """What one choice contributes at each horizon, in blocks.
 
@@ -33,13 +42,12 @@ class Claim(NamedTuple):
     most: list[int]
 
 
-class Prospect(NamedTuple):
-    """A choice as it stands. tokens: known ones. generated: those of its answer. limit: how many more may come."""
+class Asked(NamedTuple):
+    """What a choice that waits would contribute, and of what that was made."""
 
-    tokens: int
-    generated: int
-    limit: int
-    exclusive: int
+    prospect: Prospect
+    curve: Curve
+    claim: Claim
 
 
 class Forecast:
@@ -54,6 +62,8 @@ class Forecast:
         self._claims: dict[int, Claim] = {}
         self._changes = 0
         self._nothing = Claim(0, [], [], [])
+        #: The horizon at which a claim was last refused: what refused one likely refuses the next.
+        self._narrowest = 0
         self._mean: list[float] = []
         self._variance: list[float] = []
         self._most: list[int] = []
@@ -78,14 +88,19 @@ class Forecast:
 
         Nothing holds more than what everybody holds who goes on to his limit, however wide the deviation.
         """
-        ours = zip(claim.mean, claim.variance, claim.most, strict=True)
-        theirs = zip(self._mean, self._variance, self._most, strict=True)
-        for (mean, variance, most), (all_mean, all_variance, all_most) in zip(ours, theirs, strict=False):
-            if most + all_most <= room:
-                continue
-            if mean + all_mean + deviations * sqrt(max(variance + all_variance, 0.0)) > room:
+        if self._narrowest < len(claim.most) and not self._fits_at(self._narrowest, claim, room, deviations):
+            return False
+        for place in range(min(len(claim.most), len(self._most))):
+            if not self._fits_at(place, claim, room, deviations):
+                self._narrowest = place
                 return False
         return True
+
+    def _fits_at(self, place: int, claim: Claim, room: int, deviations: float) -> bool:
+        if claim.most[place] + self._most[place] <= room:
+            return True
+        variance = claim.variance[place] + self._variance[place]
+        return claim.mean[place] + self._mean[place] + deviations * sqrt(max(variance, 0.0)) <= room
 
     def put(self, key: int, claim: Claim) -> None:
         """Enter a claim, in place of the one that the key had."""

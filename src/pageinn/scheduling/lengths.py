@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 #: Answers remembered per tenant, and for all tenants together.
@@ -61,10 +61,16 @@ class Curve:
         beyond = self._beyond[bisect_right(self._lengths, tokens) - 1]
         return beyond if tokens <= self._longest else beyond * self._longest / tokens
 
-    def survival(self, generated: int, further: Iterable[int]) -> list[float]:
-        """For each distance: P(an answer that has got this far gets so many tokens further), the last included."""
-        so_far, beyond = self.beyond(generated), self.beyond
-        return [beyond(generated + each - 1) / so_far for each in further]
+    def survival(self, generated: int, further: Sequence[int]) -> list[float]:
+        """For each distance: P(an answer that has got this far gets so many tokens further), the last included.
+
+        further: ascending.
+        """
+        so_far, lengths, beyond = self.beyond(generated), self._lengths, self._beyond
+        last = generated - 1
+        within = bisect_right(further, self._longest - last)
+        chances = [beyond[bisect_right(lengths, last + each) - 1] / so_far for each in further[:within]]
+        return chances + [self.beyond(last + each) / so_far for each in further[within:]]
 
 
 class Lengths:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
+from math import inf
 from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.pool import NoSpaceError
 from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.admission import Admission
@@ -160,24 +162,36 @@ class Scheduler:
         the host is computed again when it is wanted.
         """
         self.memory.settle_moves(plan.moves, failed_moves)
-        outcomes = []
-        choices, advance = self._seats.taken, self.memory.advance
+        outcomes: list[Outcome] = []
+        choices, advance, retained = self._seats.taken, self.memory.advance, self._books.retained
         for work in plan.work:
-            choice = choices[work.seat]
+            seat = work.seat
+            choice = choices[seat]
             assert choice is not None
-            assert choice.sequence is not None
+            sequence = choice.sequence
+            assert sequence is not None
             if not work.sample:
                 self._store(choice, work)
                 continue
-            token = sampled[work.seat]
+            token = sampled[seat]
             packed = token.to_bytes(TOKEN_BYTES, "little")
             # Nearly all tokens follow one that was decoded, and do not fill a block: nothing else changes then.
-            if work is not choice.row or not advance(choice.sequence, packed):
+            if work is not choice.row or not advance(sequence, packed):
                 self._store(choice, work)
                 self._record(choice, token)
-            stored = choice.sequence.stored
-            choice.row = fast(Work, (choice.seat, stored, packed, stored, True))
-            outcomes.append(self._take(choice, token))
+            stored = sequence.stored
+            choice.row = fast(Work, (seat, stored, packed, stored, True))
+            choice.generated = generated = choice.generated + 1
+            request_id = choice.request_id
+            kept = retained.get(request_id, 0) if retained else 0
+            ending: Ending | None = None
+            if token in choice.end_ids:
+                ending = Ending.STOP
+            elif generated >= choice.limit:
+                ending = Ending.LENGTH
+            outcomes.append(fast(Outcome, (request_id, choice.index, token, ending, choice.cached_tokens, kept, None)))
+            if ending is not None:
+                self._end(choice, cut=ending is Ending.LENGTH)
         return outcomes
 
     # --- events ---
@@ -235,31 +249,34 @@ class Scheduler:
         short = sorted((choice for choice in self._short if choice.sequence), key=lambda choice: choice.arrival)
         self._short = []
         for choice in short:
-            while choice.sequence is not None and not self.memory.can_reserve(choice.sequence):
-                outgrown = self.memory.blocks_for(choice.sequence.num_tokens) > self.memory.pool.num_blocks
-                if outgrown or len(self._running) == 1:
-                    ended.append(self._outgrown(choice))
-                    self._end(choice, cut=True)
-                else:
-                    preempted.append(self._preempt(self._victim()))
-            if choice.sequence is not None:
-                self._seats.edit(choice, self.memory.reserve(choice.sequence))
+            while choice.sequence is not None:
+                try:
+                    self._seats.edit(choice, self.memory.reserve(choice.sequence))
+                except NoSpaceError:
+                    outgrown = self.memory.blocks_for(choice.sequence.num_tokens) > self.memory.pool.num_blocks
+                    if outgrown or len(self._running) == 1:
+                        ended.append(self._outgrown(choice))
+                        self._end(choice, cut=True)
+                    else:
+                        preempted.append(self._preempt())
+                    continue
                 self._admission.grow(choice)
                 self.shares.charge(choice.request.scope.tenant, GENERATED * self.memory.block_size)
+                break
 
     def _outgrown(self, choice: Choice) -> Outcome:
         retained = self._books.retained.get(choice.request_id, 0)
         return Outcome(choice.request_id, choice.index, None, Ending.POOL, choice.cached_tokens, retained)
 
-    def _victim(self) -> Choice:
-        """Whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on."""
-        rule = self.config.preempt_by
-        return cheapest(price(self.memory, self.rates, choice, rule) for choice in self._running[1:]).choice
+    def _preempt(self) -> Preempted:
+        """Put a choice back in the queue, its blocks on the host or given up.
 
-    def _preempt(self, choice: Choice) -> Preempted:
-        """Put a choice back in the queue, its blocks on the host or given up."""
+        The one whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on.
+        """
         self._watermark.preempted(len(self._running))
-        preempted = put_out(self.memory, price(self.memory, self.rates, choice, self.config.preempt_by))
+        memory, rates, rule = self.memory, self.rates, self.config.preempt_by
+        victim = cheapest(price(memory, rates, choice, rule) for choice in self._running[1:])
+        choice, preempted = victim.choice, put_out(memory, victim)
         self._books.preempt(choice)
         self._leave_seat(choice)
         self._queue.add(choice)
@@ -272,12 +289,14 @@ class Scheduler:
         seated: list[Seated] = []
         starts: list[_Start] = []
         blocked: list[Choice] = []
+        #: How many may still overtake the least patient of those.
+        patience: float = inf
         at_maximum: set[str] = set()
         with closing(self._queue.candidates(at_maximum)) as candidates:
             for choice in candidates:
                 if budget <= 0 or not self._seats.any_free or len(blocked) >= _LOOKAHEAD:
                     break
-                if any(waiting.overtaken >= self.config.max_overtakes for waiting in blocked):
+                if patience <= 0:
                     break
                 most = budget if under_way >= MAX_UNDER_WAY else None
                 got = start(self.memory, self._admission, choice, most)
@@ -290,9 +309,11 @@ class Scheduler:
                     continue
                 if got is Wait.TURN:
                     blocked.append(choice)
+                    patience = min(patience, self.config.max_overtakes - choice.overtaken)
                     continue
                 for waiting in blocked:
                     waiting.overtaken += 1
+                patience -= 1
                 seated.append(self._seat(choice, got))
                 needed = remaining(choice)
                 starts.append(_Start(choice, min(needed, budget)))
@@ -354,20 +375,6 @@ class Scheduler:
             self._short.append(choice)
         if choice.siblings:
             self._let_go(choice.let_go_forks())
-
-    def _take(self, choice: Choice, token: int) -> Outcome:
-        """Note a token that a choice got, and what that means for it."""
-        choice.generated += 1
-        ending: Ending | None = None
-        if token in choice.end_ids:
-            ending = Ending.STOP
-        elif choice.generated >= choice.limit:
-            ending = Ending.LENGTH
-        retained = self._books.retained.get(choice.request_id, 0)
-        outcome = (choice.request_id, choice.index, token, ending, choice.cached_tokens, retained, None)
-        if ending is not None:
-            self._end(choice, cut=ending is Ending.LENGTH)
-        return fast(Outcome, outcome)
 
     # --- leaving ---
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.matching import Match
+from pageinn.memory.questions import Lack
 from pageinn.memory.sequence import Sequence
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.admission import Admission
@@ -50,11 +51,10 @@ def _admit(
     scope, tokens = choice.request.scope, len(choice.known) // TOKEN_BYTES
     if most is not None and tokens - memory.matched_tokens(match) > most:
         return Wait.TURN
-    if not memory.within_maximum(scope, match, tokens):
-        return Wait.SHARE
-    if not memory.can_admit(scope, match, tokens, admission.reserve(choice, tokens)):
-        return Wait.TURN
-    if not admission.likely_fits(choice, tokens, memory.exclusive_if(match, tokens)):
+    exclusive = memory.exclusive_if(scope, match, tokens, admission.reserve(choice, tokens))
+    if isinstance(exclusive, Lack):
+        return Wait.SHARE if exclusive is Lack.MAXIMUM else Wait.TURN
+    if not admission.likely_fits(choice, tokens, exclusive):
         return Wait.TURN
     unshared = not choice.request.store
     return memory.admit(scope, choice.known, match, resumed=choice.started, unshared=unshared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager
@@ -10,6 +11,7 @@ from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import Preemption
 from pageinn.scheduling.cost import Rates
 from pageinn.scheduling.plan import Preempted
+from pageinn.scheduling.rows import fast
 
 
 class Price(NamedTuple):
@@ -35,15 +37,22 @@ def price(memory: MemoryManager, rates: Rates, choice: Choice, rule: Preemption)
     shared = (len(sequence.table) - blocks) * memory.block_size
     recompute = rates.recompute(min(shared, sequence.stored), sequence.stored)
     swap = rates.swap(blocks)
-    can_swap = choice.reads_cache and memory.host_usage().total > 0
+    can_swap = memory.host.num_slots > 0 and choice.reads_cache
     if rule is Preemption.AUTO:
         rule = Preemption.SWAP if swap < recompute else Preemption.RECOMPUTE
-    return Price(choice, blocks, recompute, swap, rule if can_swap else Preemption.RECOMPUTE)
+    return fast(Price, (choice, blocks, recompute, swap, rule if can_swap else Preemption.RECOMPUTE))
 
 
 def cheapest(prices: Iterable[Price]) -> Price:
-    """The least seconds for each block freed; of equal ones, the one that arrived last. Raises ValueError for none."""
-    return min(prices, key=_rank)
+    """The least seconds for each block freed; of equal ones, the last. Raises ValueError for none."""
+    best, least = None, inf
+    for one in prices:
+        each = one.seconds / one.blocks if one.blocks else inf
+        if each <= least:
+            best, least = one, each
+    if best is None:
+        raise ValueError("nobody to choose from")
+    return best
 
 
 def put_out(memory: MemoryManager, price: Price) -> Preempted:
@@ -61,9 +70,3 @@ def put_out(memory: MemoryManager, price: Price) -> Preempted:
         way = Preemption.RECOMPUTE
         memory.release(sequence)
     return Preempted(choice.request.request_id, choice.index, way, blocks, recompute_seconds, swap_seconds)
-
-
-def _rank(one: Price) -> tuple[float, int, int]:
-    seconds = one.seconds / one.blocks if one.blocks else float("inf")
-    arrival, index = one.choice.arrival
-    return seconds, -arrival, -index
