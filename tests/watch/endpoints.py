@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 METRICS = Path(__file__).parents[1] / "data" / "engine_metrics"
-
-
-@contextmanager
-def model_server(*flags: str) -> Iterator[str]:
-    """`pageinn serve` with the default model; gives its URL."""
-    command = [sys.executable, "-m", "pageinn.cli", "serve", "--port", "0", "--kv-cache-memory-bytes", "64MiB"]
-    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    url = next(found[1] for line in process.stderr if (found := re.search(r"Ready in .* on (http://\S+)", line)))
-    # A pipe that nobody reads would stop the server once it is full.
-    reader = threading.Thread(target=process.stderr.read, daemon=True)
-    reader.start()
-    try:
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-        reader.join()
-        process.stderr.close()
 
 
 class Endpoint:

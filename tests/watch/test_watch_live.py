@@ -8,20 +8,20 @@ from random import Random
 
 import httpx
 import pytest
-from endpoints import model_server
 
 from pageinn.cli import main
 from pageinn.watch.alarms import Alarm
 from pageinn.watch.exposition import metrics_url
 from pageinn.watch.sample import Sample
 from pageinn.watch.watcher import Watcher, look
+from served_pageinn import served_pageinn
 
 SYSTEM = "You are the assistant of a library. You answer in one sentence and name the shelf of each book. " * 5
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with model_server() as url:
+    with served_pageinn("--kv-cache-memory-bytes", "64MiB") as url:
         yield url
 
 

@@ -15,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from endpoints import METRICS, model_server
+from endpoints import METRICS
 
 from pageinn.cli import main
 from pageinn.watch.dashboard import dashboard
 from pageinn.watch.rules import NAMES, rules, rules_text
+from served_pageinn import served_pageinn
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is in Debian's prometheus")
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's package prometheus")
@@ -167,7 +168,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with two tenants, of whom nobody has asked anything."""
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys.write_text(KEYS)
-    with model_server("--api-keys", str(keys)) as url:
+    with served_pageinn("--kv-cache-memory-bytes", "64MiB", "--api-keys", str(keys)) as url:
         yield url
 
 
