@@ -3,50 +3,31 @@
 import { byId, clock, colour, count, make, percent, rate, seconds, short, swatch } from "./format.js";
 
 /**
- * @typedef {{name: string, label: string, paint: string}} Line
- * @typedef {{key: string, title: string, lines: Line[], format: (value: number | null) => string, most?: number, whole?: boolean}} Chart
- * whole: only whole numbers are ticks.
+ * @typedef {{key: string, title: string, lines: Record<string, string>, format: (value: number | null) => string, most?: number, whole?: boolean}} Chart
+ * lines: labels by the names of columns. whole: only whole numbers are ticks.
  */
 
 /** @type {Chart[]} */
 const CHARTS = [
-  {
-    key: "hit_rate", title: "Hit rate, % of prompt tokens", most: 1, format: percent,
-    lines: [{ name: "hit_rate", label: "hit rate", paint: "one" }],
-  },
+  { key: "hit_rate", title: "Hit rate, % of prompt tokens", most: 1, format: percent, lines: { hit_rate: "hit rate" } },
   {
     key: "first_token", title: "Time to first token", format: seconds,
-    lines: [
-      { name: "first_token", label: "mean", paint: "one" },
-      { name: "first_token_p95", label: "95th percentile", paint: "two" },
-    ],
+    lines: { first_token: "mean", first_token_p95: "95th percentile" },
   },
-  {
-    key: "queue", title: "Requests", format: count, whole: true,
-    lines: [
-      { name: "running", label: "running", paint: "one" },
-      { name: "waiting", label: "waiting", paint: "two" },
-    ],
-  },
+  { key: "queue", title: "Requests", format: count, whole: true, lines: { running: "running", waiting: "waiting" } },
   {
     key: "pressure", title: "Preemptions and refusals per minute", format: rate, whole: true,
-    lines: [
-      { name: "preemptions", label: "preemptions", paint: "one" },
-      { name: "refused", label: "refused", paint: "two" },
-    ],
+    lines: { preemptions: "preemptions", refused: "refused" },
   },
   {
     key: "speed", title: "Tokens per second", format: short, whole: true,
-    lines: [
-      { name: "prompt_rate", label: "prompt", paint: "one" },
-      { name: "generated_rate", label: "generated", paint: "two" },
-    ],
+    lines: { prompt_rate: "prompt", generated_rate: "generated" },
   },
-  {
-    key: "evicted", title: "Tokens evicted per second", format: short, whole: true,
-    lines: [{ name: "evicted", label: "evicted", paint: "one" }],
-  },
+  { key: "evicted", title: "Tokens evicted per second", format: short, whole: true, lines: { evicted: "evicted" } },
 ];
+
+/** Colours of a chart's lines, in their order. */
+const PAINTS = ["one", "two"];
 
 /** Distances of ticks: 1, 2 and 5 times powers of ten. */
 const WHOLE = Array.from({ length: 27 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
@@ -73,7 +54,7 @@ export function show(series) {
   const columns = series[span];
   const times = columns.time ?? [];
   for (const { plot, caption, chart } of plots.values()) {
-    plot.setData([times, ...chart.lines.map((line) => columns[line.name] ?? [])]);
+    plot.setData([times, ...Object.keys(chart.lines).map((name) => columns[name] ?? [])]);
     if (plot.cursor.idx === null || plot.cursor.idx === undefined) say(caption, chart, columns);
   }
 }
@@ -89,10 +70,11 @@ function build() {
   const box = byId("charts");
   box.replaceChildren();
   for (const chart of CHARTS) {
-    const keys = make("span", "keys", ...chart.lines.map((line) => make("span", "", swatch(colour(line.paint)), line.label)));
+    const labels = Object.values(chart.lines);
+    const keys = make("span", "keys", ...labels.map((label, at) => make("span", "", swatch(colour(PAINTS[at])), label)));
     const caption = make("p", "caption");
     const holder = make("div", "plot");
-    const part = make("div", "chart", make("h3", "", chart.title, ...(chart.lines.length > 1 ? [keys] : [])), caption, holder);
+    const part = make("div", "chart", make("h3", "", chart.title, ...(labels.length > 1 ? [keys] : [])), caption, holder);
     part.dataset.chart = chart.key;
     box.append(part);
     plots.set(chart.key, { plot: plotOf(chart, caption, holder), caption, chart });
@@ -102,6 +84,7 @@ function build() {
 /** @param {Chart} chart @param {HTMLElement} caption @param {HTMLElement} holder */
 function plotOf(chart, caption, holder) {
   const faint = colour("faint");
+  const labels = Object.values(chart.lines);
   const axis = { stroke: faint, grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const options = {
     width: holder.clientWidth,
@@ -117,13 +100,11 @@ function plotOf(chart, caption, holder) {
     ],
     series: [
       {},
-      ...chart.lines.map((line) => ({
-        label: line.label, stroke: colour(line.paint), width: 2, spanGaps: true, points: { size: 5 },
-      })),
+      ...labels.map((label, at) => ({ label, stroke: colour(PAINTS[at]), width: 2, spanGaps: true, points: { size: 5 } })),
     ],
     hooks: { setCursor: [(/** @type {any} */ plot) => say(caption, chart, latest[span], plot.cursor.idx)] },
   };
-  return new uPlot(options, [[], ...chart.lines.map(() => [])], holder);
+  return new uPlot(options, [[], ...labels.map(() => [])], holder);
 }
 
 /** The time that is drawn: that chosen, or less while the server is young. @param {number | null} first @param {number | null} end */
@@ -145,9 +126,10 @@ function say(caption, chart, columns, index = null) {
     return;
   }
   const known = index !== null && index !== undefined;
-  const texts = chart.lines.map((line) => {
-    const values = columns[line.name];
-    const name = chart.lines.length > 1 ? `${line.label} ` : "";
+  const lines = Object.entries(chart.lines);
+  const texts = lines.map(([column, label]) => {
+    const values = columns[column];
+    const name = lines.length > 1 ? `${label} ` : "";
     if (known) return `${name}${chart.format(values[index])}`;
     const there = values.filter((/** @type {number | null} */ value) => value !== null);
     if (!there.length) return `${name}none`;
