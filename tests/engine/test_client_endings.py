@@ -48,6 +48,26 @@ def test_draining_finishes_what_runs_and_refuses_the_rest(tiny_path: Path) -> No
     within_patience(drain())
 
 
+def test_abandoning_waits_for_no_request(tiny_path: Path) -> None:
+    """The loop is over when it returns, and who waits hears of it."""
+
+    async def leave() -> None:
+        engine = engine_of(tiny_path)
+        client = EngineClient(engine)
+        running = client.generate(request("running", sampling=replace(GREEDY, max_tokens=3000)))
+        await anext(running)
+        client.abandon()
+        assert not client.alive
+        assert engine.core.scheduler.num_running == 1
+        with pytest.raises(EngineDeadError, match="has stopped"):
+            async for _ in running:
+                pass
+        with pytest.raises(EngineDeadError):
+            await client.pins()
+
+    within_patience(leave())
+
+
 def test_a_step_that_fails_ends_every_stream(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits hears of it, a reset that was asked for too; later requests are turned away, none hangs."""
 

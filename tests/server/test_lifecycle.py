@@ -56,6 +56,8 @@ def test_a_second_signal_does_not_wait(start_server) -> None:
         server.process.send_signal(signal.SIGINT)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=10) == 1
+    server._reader.join()
+    assert "Traceback" not in "".join(server.log)
 
 
 def test_a_port_in_use_is_found_before_anything_is_loaded() -> None:

@@ -48,6 +48,8 @@ def _serve(args: Namespace) -> int:
         ready=lambda: _say_ready(began, sock),
         hangup=None if access.keyring is None else partial(_reload, access.keyring, served.client),
     )
+    if not complete:
+        served.client.abandon()
     return 0 if complete else 1
 
 

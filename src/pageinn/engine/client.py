@@ -77,6 +77,7 @@ class EngineClient:
         self._stats = self._core.stats()
         self._next_stats = 0.0
         self._draining = False
+        self._abandoned = False
         self._ended: str | None = None
         self._thread = threading.Thread(target=self._run, name="pageinn-step", daemon=True)
         self._thread.start()
@@ -171,6 +172,15 @@ class EngineClient:
         self._inbox.put(_Shutdown())
         await asyncio.to_thread(self._thread.join)
 
+    def abandon(self) -> None:
+        """End the loop with the step under way, whatever still runs or is to be written to disk, and wait for that.
+
+        A process that ended while a kernel runs in another thread could end by an abort instead of its exit code.
+        """
+        self._draining = self._abandoned = True
+        self._inbox.put(_Shutdown())
+        self._thread.join()
+
     def _require_loop(self) -> None:
         if self._ended is not None:
             raise EngineDeadError(self._ended)
@@ -181,7 +191,8 @@ class EngineClient:
         try:
             while self._take_messages():
                 self._publish(self._core.step())
-            self._core.close()
+            if not self._abandoned:
+                self._core.close()
             self._end("the engine has stopped")
         except Exception as error:
             log.exception("the step loop has ended")

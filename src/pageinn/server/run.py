@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -70,6 +71,9 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.state.phase = Phase.DRAINING
         self.force_exit = self.should_exit
+        if self.force_exit:
+            # It was asked for: otherwise each request that is cut short tells of it in a traceback.
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.should_exit = True
 
 
