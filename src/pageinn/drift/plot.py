@@ -20,7 +20,7 @@ def draw(subject: Subject, rows: Sequence[Found], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CorpusError("--plot needs matplotlib: pip install 'pageinn[plot]'") from error
+        raise CorpusError("--plot needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     last = max(row.buckets[-1].end for row in rows)

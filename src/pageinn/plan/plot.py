@@ -19,7 +19,7 @@ def draw(report: Report, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlanError("--plot needs matplotlib: pip install 'pageinn[plot]'") from error
+        raise PlanError("--plot needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _users(left, report)

@@ -186,7 +186,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlanError("--plot needs matplotlib: pip install 'pageinn[plot]'") from error
+        raise PlanError("--plot needs matplotlib: pip install matplotlib") from error
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
