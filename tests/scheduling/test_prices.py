@@ -8,12 +8,14 @@ import pytest
 from simulated_engine import SimulatedEngine, request
 
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.scopes import DEFAULT
+from pageinn.memory.tokens import pack
 from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import AdmissionMode, Preemption, SchedulerConfig
 from pageinn.scheduling.cost import Measured, Rates
 from pageinn.scheduling.plan import Preempted
 from pageinn.scheduling.thrash import Thrash
-from pageinn.scheduling.victim import Price, cheapest
+from pageinn.scheduling.victim import cheapest
 from pageinn.scheduling.watermark import Watermark
 
 CONFIG = SchedulerConfig(8, 64, 1000, admission=AdmissionMode.OPTIMISTIC)
@@ -55,16 +57,28 @@ def test_measurements_that_say_nothing_change_nothing() -> None:
     assert vars(rates) == vars(untouched)
 
 
-def test_of_equal_prices_the_last_is_taken() -> None:
-    def priced(name: str, blocks: int, seconds: float) -> Price:
-        return Price(Choice(request(name, [1]), 0, 0), blocks, seconds, 9.0, Preemption.RECOMPUTE)
+def running(memory: MemoryManager, name: str, tokens: list[int]) -> Choice:
+    choice = Choice(request(name, tokens), 0, 0)
+    choice.sequence = memory.admit(DEFAULT, pack(tokens))
+    memory.mark_stored(choice.sequence, len(tokens))
+    return choice
 
-    dear, cheap, alike, nothing = priced("a", 2, 3.0), priced("b", 2, 2.0), priced("c", 4, 4.0), priced("d", 0, 0.5)
-    assert cheapest([dear, cheap, alike, nothing]) is alike
-    assert cheapest([nothing, dear]) is dear
-    assert cheapest([nothing]) is nothing, "for want of anybody who frees a block"
+
+def test_of_equal_prices_the_last_is_taken_and_who_frees_nothing_never() -> None:
+    """Three of 8 tokens, one of 16, and two that hold the same two blocks, so that neither frees one."""
+    memory = MemoryManager(30, 4)
+    alike = [running(memory, name, [n] * 8) for n, name in enumerate("abc", 1)]
+    longer = running(memory, "d", [4] * 16)
+    both = [running(memory, name, [5] * 8) for name in "ef"]
+    rates = Rates(per_token=1e-3, per_pair=1e-4)
+    price = cheapest(memory, rates, [*alike, longer, *both], Preemption.AUTO)
+    assert price.choice is alike[-1]
+    assert (price.blocks, price.way) == (2, Preemption.RECOMPUTE)
+    assert price.recompute_seconds == pytest.approx(8e-3 + 36e-4)
+    assert cheapest(memory, rates, [both[0], longer], Preemption.AUTO).choice is longer
+    assert cheapest(memory, rates, both, Preemption.AUTO).choice is both[-1], "for want of anybody who frees a block"
     with pytest.raises(ValueError, match="nobody"):
-        cheapest([])
+        cheapest(memory, rates, [], Preemption.AUTO)
 
 
 def preempted(sim: SimulatedEngine) -> Preempted:

@@ -49,6 +49,8 @@ class Matching:
     def match(self, account: Account, packed: bytes) -> Match:
         """The longest prefix of `packed` that `account` may read. Raises nothing, changes nothing."""
         places = self._places(self.root, 0, account, packed, self._outbox.settled, self._outbox.settled)
+        if len(places) == 1:
+            return Match(places[0], self._partial(places[0], account, packed))
         furthest = max(place.offset for place in places)
         best = places[0]
         partial: Partial | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from math import sqrt
+from operator import add, mul, sub
 from typing import NamedTuple, TypeVar
 
 from pageinn.scheduling.lengths import Curve
@@ -78,9 +79,8 @@ class Forecast:
         further = self._horizons[: bisect_left(self._horizons, limit) + 1]
         further[-1] = min(further[-1], limit)
         most = [-(-(tokens + each) // size) - shared for each in further]
-        alive = curve.survival(generated, further)
-        mean = [blocks * chance for blocks, chance in zip(most, alive, strict=True)]
-        variance = [mean * (blocks - mean) for blocks, mean in zip(most, mean, strict=True)]
+        mean = list(map(mul, most, curve.survival(generated, further)))
+        variance = list(map(mul, mean, map(sub, most, mean)))
         return Claim(exclusive, mean, variance, most)
 
     def fits(self, claim: Claim, room: int, deviations: float) -> bool:
@@ -131,7 +131,7 @@ class Forecast:
 def _add(sums: list[N], more: list[N], less: list[N]) -> None:
     """Add the one to the sums and take the other off; both may be shorter."""
     both = min(len(more), len(less))
-    sums[:both] = [total + new - old for total, new, old in zip(sums, more, less, strict=False)]
+    sums[:both] = map(sub, map(add, sums, more), less)
     for place in range(both, len(more)):
         sums[place] += more[place]
     for place in range(both, len(less)):

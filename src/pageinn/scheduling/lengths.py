@@ -48,7 +48,8 @@ class Curve:
         ordered = sorted(seen)
         at_risk = len(ordered) + _UNSEEN
         self._longest: float = ordered[-1].tokens if ordered else float("inf")
-        self._lengths: list[float] = [0]
+        #: Lengths at which an answer ended, and the probability of more than the first so many of them.
+        self._lengths: list[int] = []
         self._beyond = [1.0]
         for length, cut in ordered:
             if not cut:
@@ -58,7 +59,7 @@ class Curve:
 
     def beyond(self, tokens: float) -> float:
         """P(length > tokens). Past the longest length seen it falls as 1 / tokens."""
-        beyond = self._beyond[bisect_right(self._lengths, tokens) - 1]
+        beyond = self._beyond[bisect_right(self._lengths, tokens)]
         return beyond if tokens <= self._longest else beyond * self._longest / tokens
 
     def survival(self, generated: int, further: Sequence[int]) -> list[float]:
@@ -69,7 +70,7 @@ class Curve:
         so_far, lengths, beyond = self.beyond(generated), self._lengths, self._beyond
         last = generated - 1
         within = bisect_right(further, self._longest - last)
-        chances = [beyond[bisect_right(lengths, last + each) - 1] / so_far for each in further[:within]]
+        chances = [beyond[bisect_right(lengths, last + each)] / so_far for each in further[:within]]
         return chances + [self.beyond(last + each) / so_far for each in further[within:]]
 
 

@@ -6,10 +6,11 @@ step (Sarathi-Serve, Agrawal et al., 2024, arXiv:2403.02310), then prefills in o
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from pageinn.memory.manager import MemoryManager
@@ -46,9 +47,10 @@ from pageinn.scheduling.seats import Seats
 from pageinn.scheduling.shares import GENERATED, Shares
 from pageinn.scheduling.starting import Follow, Wait, start
 from pageinn.scheduling.thrash import Thrash
-from pageinn.scheduling.victim import cheapest, price, put_out
+from pageinn.scheduling.victim import cheapest, put_out
 from pageinn.scheduling.watermark import Watermark
 
+_arrival = attrgetter("arrival")
 #: Waiting choices that are looked at in vain in one step before the rest of the queue is left alone.
 _LOOKAHEAD = 16
 
@@ -246,7 +248,7 @@ class Scheduler:
 
     def _make_room(self, ended: list[Outcome], preempted: list[Preempted]) -> None:
         """Reserve a block for each running choice that needs one, preempting others when there is none."""
-        short = sorted((choice for choice in self._short if choice.sequence), key=lambda choice: choice.arrival)
+        short = sorted((choice for choice in self._short if choice.sequence), key=_arrival)
         self._short = []
         for choice in short:
             while choice.sequence is not None:
@@ -274,9 +276,8 @@ class Scheduler:
         The one whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on.
         """
         self._watermark.preempted(len(self._running))
-        memory, rates, rule = self.memory, self.rates, self.config.preempt_by
-        victim = cheapest(price(memory, rates, choice, rule) for choice in self._running[1:])
-        choice, preempted = victim.choice, put_out(memory, victim)
+        victim = cheapest(self.memory, self.rates, self._running[1:], self.config.preempt_by)
+        choice, preempted = victim.choice, put_out(self.memory, victim)
         self._books.preempt(choice)
         self._leave_seat(choice)
         self._queue.add(choice)
@@ -329,7 +330,7 @@ class Scheduler:
             self.counters.swapped_in_blocks += sequence.loaded
             choice.parked = None
         found = None if choice.started else self._first_start(choice)
-        insort(self._running, choice, key=lambda running: running.arrival)
+        insort(self._running, choice, key=_arrival)
         self._by_sequence[sequence] = choice
         self._seats.sit(choice)
         self._admission.start(choice)
@@ -412,6 +413,6 @@ class Scheduler:
         del self._by_sequence[choice.sequence]
         choice.reached = max(choice.reached, choice.sequence.stored)
         choice.sequence = choice.row = None
-        self._running.remove(choice)
+        del self._running[bisect_left(self._running, choice.arrival, key=_arrival)]
         self._let_go(choice.let_go())
         self._seats.leave(choice)

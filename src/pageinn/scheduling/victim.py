@@ -11,7 +11,6 @@ from pageinn.scheduling.choice import Choice
 from pageinn.scheduling.config import Preemption
 from pageinn.scheduling.cost import Rates
 from pageinn.scheduling.plan import Preempted
-from pageinn.scheduling.rows import fast
 
 
 class Price(NamedTuple):
@@ -23,33 +22,26 @@ class Price(NamedTuple):
     swap_seconds: float
     way: Preemption
 
-    @property
-    def seconds(self) -> float:
-        """What is paid."""
-        return self.swap_seconds if self.way is Preemption.SWAP else self.recompute_seconds
 
+def cheapest(memory: MemoryManager, rates: Rates, choices: Iterable[Choice], rule: Preemption) -> Price:
+    """Of running choices in order of arrival, the least seconds for each block freed; of equal ones, the last.
 
-def price(memory: MemoryManager, rates: Rates, choice: Choice, rule: Preemption) -> Price:
-    """What a running choice's preemption costs and frees, under a rule for the way."""
-    sequence = choice.sequence
-    assert sequence is not None
-    blocks = memory.exclusive(sequence)
-    shared = (len(sequence.table) - blocks) * memory.block_size
-    recompute = rates.recompute(min(shared, sequence.stored), sequence.stored)
-    swap = rates.swap(blocks)
-    can_swap = memory.host.num_slots > 0 and choice.reads_cache
-    if rule is Preemption.AUTO:
-        rule = Preemption.SWAP if swap < recompute else Preemption.RECOMPUTE
-    return fast(Price, (choice, blocks, recompute, swap, rule if can_swap else Preemption.RECOMPUTE))
-
-
-def cheapest(prices: Iterable[Price]) -> Price:
-    """The least seconds for each block freed; of equal ones, the last. Raises ValueError for none."""
+    rule: for the way. Raises ValueError for none.
+    """
     best, least = None, inf
-    for one in prices:
-        each = one.seconds / one.blocks if one.blocks else inf
+    must_swap = rule is Preemption.SWAP
+    may_swap = rule is not Preemption.RECOMPUTE and memory.host.num_slots > 0
+    for choice in choices:
+        sequence = choice.sequence
+        assert sequence is not None
+        blocks, stored = memory.exclusive(sequence), sequence.stored
+        shared = (len(sequence.table) - blocks) * memory.block_size
+        recompute, swap = rates.recompute(min(shared, stored), stored), rates.swap(blocks)
+        swaps = may_swap and (swap < recompute or must_swap) and choice.reads_cache
+        each = (swap if swaps else recompute) / blocks if blocks else inf
         if each <= least:
-            best, least = one, each
+            way = Preemption.SWAP if swaps else Preemption.RECOMPUTE
+            best, least = Price(choice, blocks, recompute, swap, way), each
     if best is None:
         raise ValueError("nobody to choose from")
     return best

@@ -15,6 +15,9 @@ from fastapi import FastAPI
 
 from pageinn.server.readiness import Phase
 
+#: More objects made than dropped before they are looked through for garbage; Python's own value is 700.
+_GARBAGE = 10_000
+
 
 class PortError(RuntimeError):
     """The address cannot be listened on; one line says which and why."""
@@ -83,7 +86,8 @@ def serve(
     """Serve until a signal; `ready` is called once it listens. False if a second signal cut it short.
 
     What is there by now stays, so the collector of garbage does not look through it again: with a model's vocabulary it
-    would hold up a step for tens of milliseconds.
+    would hold up a step for tens of milliseconds. For the rest it wakes up seldom: it counts what is made against what
+    is dropped, and rows and outcomes of a step live for that step, thousands of them that are no garbage.
 
     hangup: called on SIGHUP, which without it ends the process, as ever.
 
@@ -93,6 +97,7 @@ def serve(
     server = _Server(app, config, ready, hangup)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GARBAGE)
     try:
         server.run(sockets=[sock])
     except OSError as error:
