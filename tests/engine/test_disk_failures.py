@@ -98,6 +98,27 @@ def test_a_disk_that_hangs_is_waited_for_no_longer_than_computing_takes(
     assert nothing_held(engine)
 
 
+@pytest.mark.parametrize("bound", [{"max_queued_requests": 2}, {"max_queued_tokens": 250}])
+def test_the_bounds_of_the_queue_count_what_waits_for_the_disk(
+    start: Start, failing: type[Failing], bound: dict[str, int]
+) -> None:
+    """Four of 100 tokens come while the disk hangs: two wait for it, and two are turned away at once."""
+    run(start(), prompts(14))
+    engine = start(**bound)
+    failing.broken = frozenset({"hang"})
+    for each in prompts(14):
+        engine.core.submit(each)
+    refused = {delta.request_id for delta in engine.core.step() if delta.busy is not None}
+    assert refused == {"r2", "r3"}
+    stats = engine.core.stats()
+    assert (stats.waiting, stats.queued_tokens) == (2, 200)
+    failing.broken = frozenset()
+    failing.go.set()
+    assert cached(finish(engine)) == [WHOLE] * 2
+    assert engine.core.stats().queued_tokens == 0
+    assert nothing_held(engine)
+
+
 _KILLED = """
 import random, sys
 sys.path[:0] = {paths!r}

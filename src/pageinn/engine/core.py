@@ -80,7 +80,7 @@ class EngineCore:
     @property
     def idle(self) -> bool:
         """Whether a step would have nothing to do."""
-        return not self._events and self.scheduler.idle and not self._waiting_for_disk
+        return not self._events and self.scheduler.idle and not self._waiting_for_disk.requests
 
     def check(self, request: GenerationRequest) -> Request:
         """The request as the scheduler sees it. Reads only constants: any thread may call it.
@@ -108,7 +108,7 @@ class EngineCore:
         seed = self._seeds.getrandbits(_SEED_BITS) if seed is None else seed % (1 << _SEED_BITS)
         self._streams[request.request_id] = Stream(request, seed, self._tokenizer, self._grammars, self._clock())
         self._stats.prompt_tokens += len(request.prompt)
-        if self._disk is None or not self._disk.arrive(scheduled):
+        if not self._waits_for_disk(scheduled):
             self._events.append(Arrive(scheduled))
 
     def cancel(self, request_id: str) -> None:
@@ -149,9 +149,16 @@ class EngineCore:
         memory = self.scheduler.memory.view()
         return TakenView(memory, self._clock() - began)
 
+    def _waits_for_disk(self, request: Request) -> bool:
+        """Whether a request waits for its blocks first. Beyond the queue's bounds none does: it is turned away."""
+        if self._disk is None:
+            return False
+        self.scheduler.backlog.elsewhere = self._disk.waiting
+        return self.scheduler.backlog.objection(request) is None and self._disk.arrive(request)
+
     @property
-    def _waiting_for_disk(self) -> int:
-        return 0 if self._disk is None else self._disk.waiting
+    def _waiting_for_disk(self) -> Queued:
+        return Queued(0, 0) if self._disk is None else self._disk.waiting
 
     @property
     def behind(self) -> bool:
@@ -182,6 +189,7 @@ class EngineCore:
         """Plan, compute and commit one step; what it brought, in the order of the plan."""
         if self._disk is not None:
             self._events += [Arrive(request) for request in self._disk.poll()]
+            self.scheduler.backlog.elsewhere = self._disk.waiting
         events, self._events = self._events, []
         plan = self.scheduler.schedule(self._clock(), events)
         self._advice.after(self.scheduler, plan)
@@ -206,7 +214,7 @@ class EngineCore:
         self._roll_window(now)
         deltas = [self._delta(outcome, result.logprobs, now) for outcome in outcomes]
         self.write_behind(sum(len(work.tokens) for work in plan.work) // TOKEN_BYTES)
-        if self._disk is not None and self._disk.waiting and not plan.work:
+        if self._disk is not None and self._disk.waiting.requests and not plan.work:
             self._disk.wait()
         return deltas
 
@@ -284,11 +292,11 @@ class EngineCore:
             finished=dict(self._stats.finished),
             refused=dict(self._stats.refused),
             preemptions_by_way=_by_way(counters),
-            queued_tokens=self.scheduler.backlog.tokens,
+            queued_tokens=self.scheduler.backlog.tokens + self._waiting_for_disk.tokens,
             thrashing=self.scheduler.thrash.now,
             preemption_watermark=self.scheduler.watermark,
             running=self.scheduler.num_running,
-            waiting=self.scheduler.num_waiting + self._waiting_for_disk,
+            waiting=self.scheduler.num_waiting + self._waiting_for_disk.requests,
             blocks_total=usage.total,
             blocks_free=usage.free,
             blocks_kept=usage.kept,

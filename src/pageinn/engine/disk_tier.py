@@ -13,6 +13,7 @@ from pageinn.engine.stats import DiskStats
 from pageinn.engine.write_behind import WriteBehind
 from pageinn.memory.manager import MemoryManager
 from pageinn.memory.scopes import Scope
+from pageinn.scheduling.backlog import Queued
 from pageinn.scheduling.cost import Rates
 from pageinn.scheduling.plan import Request
 from pageinn.store.disk import DiskError
@@ -46,8 +47,8 @@ class DiskTier:
         self._refused = 0
 
     @property
-    def waiting(self) -> int:
-        """How many requests wait for the disk."""
+    def waiting(self) -> Queued:
+        """The requests that wait for the disk."""
         return self._prefetch.waiting
 
     @property

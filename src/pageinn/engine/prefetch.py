@@ -8,6 +8,8 @@ from typing import NamedTuple
 from pageinn.engine.disk_index import DiskIndex, Run
 from pageinn.engine.disk_worker import DiskWorker, Load
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.tokens import TOKEN_BYTES
+from pageinn.scheduling.backlog import Queued
 from pageinn.scheduling.cost import Rates
 from pageinn.scheduling.plan import Request
 from pageinn.store.kv_store import Bytes
@@ -71,9 +73,10 @@ class Prefetch:
         self.loaded: dict[str, int] = {}
 
     @property
-    def waiting(self) -> int:
-        """How many requests wait for the disk."""
-        return sum(len(loading.waiting) for loading in self._loadings)
+    def waiting(self) -> Queued:
+        """The requests that wait for the disk."""
+        prompts = [len(waiter.request.prompt) for loading in self._loadings for waiter in loading.waiting]
+        return Queued(len(prompts), sum(prompts) // TOKEN_BYTES)
 
     def arrive(self, request: Request) -> bool:
         """Look a request up on disk; True if it is to wait until `poll` returns it."""

@@ -20,7 +20,7 @@ _SLACK = 64
 
 
 class Queued(NamedTuple):
-    """A tenant's requests that have not started, and the tokens of their prompts."""
+    """Requests that have not started, and the tokens of their prompts."""
 
     requests: int
     tokens: int
@@ -39,6 +39,8 @@ class Backlog:
         self._config = config
         self._waiting: dict[str, _Waiting] = {}
         self.tokens = 0
+        #: Those that are still to arrive and wait elsewhere, as the driver says: the bounds count them too.
+        self.elsewhere = Queued(0, 0)
         #: By tenant, those alone that have any.
         self.tenants: dict[str, Queued] = {}
         self._deadlines: list[tuple[float, str]] = []
@@ -53,10 +55,11 @@ class Backlog:
     def objection(self, request: Request) -> Ending | None:
         """Which bound one more request would pass. Where nobody waits there is always room."""
         config = self._config
-        if config.max_queued_requests is not None and self.requests >= config.max_queued_requests:
+        requests = self.requests + self.elsewhere.requests
+        if config.max_queued_requests is not None and requests >= config.max_queued_requests:
             return Ending.QUEUED_REQUESTS
-        tokens = self.tokens + _tokens(request)
-        if config.max_queued_tokens is not None and self.requests and tokens > config.max_queued_tokens:
+        tokens = self.tokens + self.elsewhere.tokens + _tokens(request)
+        if config.max_queued_tokens is not None and requests and tokens > config.max_queued_tokens:
             return Ending.QUEUED_TOKENS
         return None
 
