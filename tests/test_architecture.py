@@ -51,7 +51,19 @@ ALLOWED_ON_ONE_FLOOR = {
 #: What the two rooms without tensor, clock and socket may import beside pageinn: containers and types, nothing else.
 PURE_ROOMS = ("memory", "scheduling")
 PURE_MODULES = {
-    *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "enum", "heapq", "math", "sys"),
+    *(
+        "__future__",
+        "array",
+        "bisect",
+        "collections",
+        "contextlib",
+        "dataclasses",
+        "enum",
+        "heapq",
+        "math",
+        "operator",
+        "sys",
+    ),
     "typing",
 }
 
