@@ -52,7 +52,7 @@ def measure(engine: Engine, tokens: int) -> Cost:
             if preempted < 2:
                 # Without what the first swap left on the host, the second has as much to copy.
                 core.scheduler.memory.host.clear()
-                core.scheduler._preempt(core.scheduler._running[0])
+                core.scheduler._preempt(core.scheduler._running[:1])
                 preempted += 1
     moves = [result.moves for result in results]
     outs, backs = [move for move in moves if move.blocks_out], [move for move in moves if move.blocks_in]

@@ -139,7 +139,7 @@ def check_rounds(
         nonlocal left
         if left and scheduler._running and rng.random() < 0.3:
             left -= 1
-            scheduler._preempt(rng.choice(scheduler._running))
+            scheduler._preempt([rng.choice(scheduler._running)])
             memory.tree.evict(under.evicted)
             poison(engine, memory.pool._free)
 

@@ -10,7 +10,8 @@ from pageinn.memory.scopes import PUBLIC
 from pageinn.memory.shares import Holding, Shares
 
 if TYPE_CHECKING:
-    from pageinn.memory.tree import OnPath, PrefixTree
+    from pageinn.memory.pinning import OnPath
+    from pageinn.memory.tree import PrefixTree
 
 
 class Budget:

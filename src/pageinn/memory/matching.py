@@ -133,6 +133,21 @@ class Matching:
                         best = Partial(child, 0, shared)
         return best
 
+    def absent_blocks(self, place: Place) -> int:
+        """How many blocks on the path to `place` are not on the device."""
+        if place.node.blocks or place.node is self.root:
+            return 0
+        return sum(len(node.host) for node in self.absent(place.node)) - (place.node.size - place.taken)
+
+    def absent(self, node: Node) -> list[Node]:
+        """The nodes on the path to `node` that are not on the device, from the top down."""
+        nodes = []
+        while not node.blocks and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        nodes.reverse()
+        return nodes
+
     def in_flight(self, place: Place, account: Account, packed: bytes) -> bool:
         """Whether what follows a match, a tail too, is on its way to the host, so that the next step can match it."""
         node = place.node

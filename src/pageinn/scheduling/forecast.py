@@ -132,7 +132,7 @@ def _add(sums: list[N], more: list[N], less: list[N]) -> None:
     """Add the one to the sums and take the other off; both may be shorter."""
     both = min(len(more), len(less))
     sums[:both] = map(sub, map(add, sums, more), less)
-    for place in range(both, len(more)):
-        sums[place] += more[place]
-    for place in range(both, len(less)):
-        sums[place] -= less[place]
+    if len(more) > both:
+        sums[both : len(more)] = map(add, sums[both:], more[both:])
+    elif len(less) > both:
+        sums[both : len(less)] = map(sub, sums[both:], less[both:])

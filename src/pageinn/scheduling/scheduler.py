@@ -260,7 +260,8 @@ class Scheduler:
                         ended.append(self._outgrown(choice))
                         self._end(choice, cut=True)
                     else:
-                        preempted.append(self._preempt())
+                        # Never the oldest, so that somebody gets on.
+                        preempted.append(self._preempt(self._running[1:]))
                     continue
                 self._admission.grow(choice)
                 self.shares.charge(choice.request.scope.tenant, GENERATED * self.memory.block_size)
@@ -270,13 +271,13 @@ class Scheduler:
         retained = self._books.retained.get(choice.request_id, 0)
         return Outcome(choice.request_id, choice.index, None, Ending.POOL, choice.cached_tokens, retained)
 
-    def _preempt(self) -> Preempted:
-        """Put a choice back in the queue, its blocks on the host or given up.
+    def _preempt(self, choices: list[Choice]) -> Preempted:
+        """Put one of these back in the queue, its blocks on the host or given up.
 
-        The one whose loss costs least for the blocks that it frees; never the oldest, so that somebody gets on.
+        It is the one whose loss costs least for the blocks that it frees.
         """
         self._watermark.preempted(len(self._running))
-        victim = cheapest(self.memory, self.rates, self._running[1:], self.config.preempt_by)
+        victim = cheapest(self.memory, self.rates, choices, self.config.preempt_by)
         choice, preempted = victim.choice, put_out(self.memory, victim)
         self._books.preempt(choice)
         self._leave_seat(choice)
