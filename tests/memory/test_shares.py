@@ -126,6 +126,22 @@ def test_a_maximum_bounds_what_is_kept_and_used_together() -> None:
     assert manager.can_admit(A, manager.match(A, wanted), 20)
 
 
+def test_what_comes_back_from_the_host_counts_towards_the_maximum() -> None:
+    """A may have 5 blocks and keeps 3, and 2 more on the host: with these, 2 fresh ones leave room for 1 of the 3."""
+    manager = MemoryManager(10, 4, host_blocks=20)
+    manager.configure_shares({"a": Share(maximum=0.5)})
+    store(manager, prompt(1, 2), A)
+    store(manager, prompt(2, 10), B)
+    manager.settle_moves(manager.drain_moves())
+    store(manager, prompt(3, 3), A)
+    manager.settle_moves(manager.drain_moves())
+    assert manager.usage_of(A).kept == 3
+    sequence = manager.admit(A, pack(prompt(1, 2) + prompt(4, 2)))
+    assert sequence.loaded == 2
+    assert (manager.usage_of(A).in_use, manager.usage_of(A).kept) == (4, 1)
+    manager.check()
+
+
 def test_salts_belong_to_their_tenant_and_what_is_public_to_nobody() -> None:
     """A tenant's salted scopes share one maximum; reading what is public is charged to the public."""
     manager = shared_pool(20, a=Share(0.0, 0.25))

@@ -88,6 +88,9 @@ class MemoryManager(Questions):
         for each in absent:
             self.host.promote(each, back[: len(each.host)])
             del back[: len(each.host)]
+        if absent:
+            # What came back was not the tenant's yet when the others were taken.
+            self.budget.trim(account.holding)
         sequence.table = self._path_blocks(node) + fresh
         self._sequences.add(sequence)
         self._lead(sequence)
