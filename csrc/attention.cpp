@@ -41,7 +41,8 @@ Softmax tile_at(float* p) { return Softmax{p, p + kTile, p + 2 * kTile}; }
 int64_t row_floats(int64_t size) { return 2 + size; }
 Softmax row_at(float* p) { return Softmax{p, p + 1, p + 2}; }
 
-float* grown(std::vector<float>& v, int64_t size) {
+template <class T>
+T* grown(std::vector<T>& v, int64_t size) {
     if (static_cast<int64_t>(v.size()) < size) v.resize(size);
     return v.data();
 }
@@ -153,11 +154,11 @@ private:
     // Finds the partition's first `keys` keys.
     void find_runs(const Strip& strip, int64_t head, int64_t partition, int64_t keys, KeyRuns& runs) const {
         const Store& s = a_.store;
-        const int64_t bytes = slot_bytes(s.type);
+        const int64_t bytes = slot_bytes(s.type), numbers = s.type == StoreType::kBfloat16Pairs ? 2 : 1;
         int64_t count = 0, block = partition * kPartition / s.block_size, offset = partition * kPartition % s.block_size;
         for (; count * kLanes < keys; ++count) {
             const int64_t first = (strip.table[block] * s.heads + head) * s.block_size;
-            runs.keys[count] = static_cast<const char*>(s.keys) + (first * s.size + offset) * bytes;
+            runs.keys[count] = static_cast<const char*>(s.keys) + (first * s.size + offset * numbers) * bytes;
             runs.values[count] = static_cast<const char*>(s.values) + (first + offset) * s.size * bytes;
             if (s.type == StoreType::kInt8) {
                 runs.key_scales[count] = static_cast<const Bfloat16*>(s.key_scales) + first + offset;
@@ -185,19 +186,22 @@ private:
         return static_cast<const float*>(scales)[head] * (type == StoreType::kFp8E4m3 ? kE4m3Unit : 1.0f);
     }
 
-    void load_queries(const Strip& strip, int64_t head, float* q) const {
+    // rounded: room for as many.
+    void load_queries(const Strip& strip, int64_t head, float* q, Bfloat16* rounded) const {
         const float scale = a_.scale * factor(a_.store.key_scales, head);
-        for (int64_t row = strip.first; row < strip.first + strip.rows; ++row, q += size_) {
+        for (int64_t row = strip.first; row < strip.first + strip.rows; ++row, q += size_, rounded += size_) {
             const float* from = a_.q.row(token_of(row)) + head_of(row, head) * size_;
             for (int64_t d = 0; d < size_; ++d) q[d] = from[d] * scale;
+            if (is_bfloat16(a_.store.type)) e_.kernels.round_row(q, size_, rounded);
         }
     }
 
     // The rows of a strip's tile. Rows see fewer keys the earlier their token; one takes no part in partitions beyond
     // its own last key.
-    TilePart part(const Strip& strip, int64_t tile, int64_t partition, const KeyRuns& runs, const float* q) const {
-        const int64_t first = tile * kTile;
-        TilePart p{&a_.store, &runs, q + first * size_, static_cast<int>(std::min<int64_t>(kTile, strip.rows - first)), {}};
+    TilePart part(const Strip& strip, int64_t tile, int64_t partition, const KeyRuns& runs, const float* q,
+                  const Bfloat16* rounded) const {
+        const int64_t first = tile * kTile, rows = std::min<int64_t>(kTile, strip.rows - first);
+        TilePart p{&a_.store, &runs, q + first * size_, rounded + first * size_, static_cast<int>(rows), {}};
         for (int r = 0; r < p.rows; ++r) {
             const int64_t visible = visible_[token_of(strip.first + first + r)] - partition * kPartition;
             p.visible[r] = static_cast<int>(std::clamp<int64_t>(visible, 0, kPartition));
@@ -211,13 +215,15 @@ private:
         float* q = grown(scratch, strip.rows * size_ + (strip.tiles() + 1) * tile_floats(size_));
         float* states = q + strip.rows * size_;
         const Softmax next = tile_at(states + strip.tiles() * tile_floats(size_));
-        load_queries(strip, piece.head, q);
+        thread_local std::vector<Bfloat16> rounded_scratch;
+        Bfloat16* rounded = grown(rounded_scratch, strip.rows * size_);
+        load_queries(strip, piece.head, q, rounded);
         KeyRuns runs;
         for (int64_t partition = piece.begin; partition < piece.end; ++partition) {
             const int64_t seen = visible_[token_of(strip.first + strip.rows - 1)] - partition * kPartition;
             find_runs(strip, piece.head, partition, std::min<int64_t>(seen, kPartition), runs);
             for (int64_t tile = 0; tile < strip.tiles(); ++tile) {
-                const TilePart each = part(strip, tile, partition, runs, q);
+                const TilePart each = part(strip, tile, partition, runs, q, rounded);
                 if (each.visible[each.rows - 1] == 0) continue;
                 const Softmax state = tile_at(states + tile * tile_floats(size_));
                 if (strip.chained) {

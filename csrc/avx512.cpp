@@ -20,16 +20,10 @@ constexpr const char* kIsa = "avx512";
 #include "kernels_impl.h"
 #include "kernels_vnni.h"
 
-Kernels with_byte_products() {
-    Kernels kernels = kKernels;
-    kernels.linear_int8 = linear_vnni;
-    return kernels;
-}
-
 }  // namespace
 
 const Kernels& avx512_kernels() {
-    static const Kernels kernels = with_byte_products();
+    static const Kernels kernels = with_byte_products(kKernels);
     return kernels;
 }
 

@@ -137,7 +137,7 @@ constexpr StoreDType kStoreDTypes[] = {
     {"bfloat16", StoreType::kBfloat16, kUint16}, {"fp8_e4m3", StoreType::kFp8E4m3, kUint8},
     {"fp8_e5m2", StoreType::kFp8E5m2, kUint8},   {"int8", StoreType::kInt8, kInt8}};
 
-// A LayerStore: the tuple (keys, values, dtype, key scales, value scales), checked. Holds its arrays while it lives.
+// A LayerStore: the tuple (keys, values, dtype, key scales, value scales, pairs), checked. Holds its arrays while it lives.
 class StoreArrays {
 public:
     explicit StoreArrays(nb::handle tuple, Array::Access access = Array::kRead)
@@ -157,6 +157,12 @@ public:
         values_.expect_contiguous();
         if (store_.block_size % kLanes || store_.block_size == 0)
             fail("a block must hold a multiple of 8 tokens, not " + std::to_string(store_.block_size));
+        if (is_bfloat16(store_.type) && store_.size % 2)
+            fail("a bfloat16 store needs a head of an even size, not " + std::to_string(store_.size));
+        if (PyTuple_GET_ITEM(tuple.ptr(), 5) == Py_True) {
+            if (store_.type != StoreType::kBfloat16) fail("only a bfloat16 store can be in pairs");
+            store_.type = StoreType::kBfloat16Pairs;
+        }
         store_.key_scales = add_scales(tuple, 3, "store.key_scales", key_scales_, access);
         store_.value_scales = add_scales(tuple, 4, "store.value_scales", value_scales_, access);
     }
@@ -166,7 +172,7 @@ public:
 private:
     static const StoreDType& dtype_of(nb::handle tuple) {
         const char* name = nullptr;
-        if (PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 5)
+        if (PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 6)
             name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple.ptr(), 2));
         if (name == nullptr) {
             PyErr_Clear();
@@ -314,6 +320,8 @@ void bind_attention(Engine& e, nb::handle q_, nb::handle store_, nb::handle tabl
         contexts_array(contexts_, "context_lens"), out(out_, "out", Array::kWrite);
     const StoreArrays arrays(store_);
     const Store& store = arrays.store();
+    if (store.type == StoreType::kBfloat16Pairs && !e.kernels.pairs)
+        fail(std::string("isa '") + e.kernels.isa + "' attends to no store in pairs");
     q_array.expect(kFloat32, 3, "[T, H, D]");
     q_array.expect_contiguous(1);
     out.expect(kFloat32, 3, "[T, H, D]");
@@ -453,26 +461,34 @@ bool has_avx512() {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
-const Kernels& kernels_for(const std::string& isa) {
-    if (isa == "portable") return portable_kernels();
+// An instruction set that kernels were written for, best first.
+struct Isa {
+    const char* name;
+    bool (*present)();
+    const char* needs;
+    const Kernels& (*kernels)();
+};
+constexpr Isa kIsas[] = {
 #ifdef PAGEINN_X86
-    if (isa == "avx512") {
-        if (!has_avx512()) fail("isa 'avx512': this processor lacks AVX-512 (F, BW, DQ, VL, VNNI); use 'auto'");
-        return avx512_kernels();
-    }
-    if (isa == "avx2") {
-        if (!has_avx2()) fail("isa 'avx2': this processor lacks AVX2, FMA or F16C; use 'portable' or 'auto'");
-        return avx2_kernels();
-    }
-    if (isa == "auto" && has_avx512()) return avx512_kernels();
-    if (isa == "auto" && has_avx2()) return avx2_kernels();
-#else
-    if (isa == "avx512" || isa == "avx2") fail("isa '" + isa + "': this build has only 'portable'");
+    {"avx512_bf16", has_avx512_bf16, "AVX-512 (F, BW, DQ, VL, VNNI, BF16)", avx512_bf16_kernels},
+    {"avx512", has_avx512, "AVX-512 (F, BW, DQ, VL, VNNI)", avx512_kernels},
+    {"avx2", has_avx2, "AVX2, FMA and F16C", avx2_kernels},
 #endif
-    if (isa != "auto") fail("isa '" + isa + "' is not one of auto, avx512, avx2, portable");
-    return portable_kernels();
+    {"portable", [] { return true; }, "", portable_kernels}};
+
+const Kernels& kernels_for(const std::string& name) {
+    std::string names = "auto";
+    for (const Isa& isa : kIsas) {
+        if (name == isa.name && !isa.present())
+            fail("isa '" + name + "': this processor lacks some of " + isa.needs + "; use 'auto'");
+        if (name == isa.name || (name == "auto" && isa.present())) return isa.kernels();
+        names += std::string(", ") + isa.name;
+    }
+    fail("isa '" + name + "' is not one of " + names);
 }
 
 void construct(Engine* at, int threads, const std::string& isa, bool share_prefixes) {
@@ -493,6 +509,7 @@ NB_MODULE(_cpu, m) {
     nb::class_<Engine>(m, "Engine")
         .def("__init__", &construct)
         .def_prop_ro("isa", [](const Engine& e) { return e.kernels.isa; })
+        .def_prop_ro("pairs", [](const Engine& e) { return e.kernels.pairs; })
         .def_prop_ro("saturated_values", [](const Engine& e) { return e.saturated.load(); })
         .def_prop_ro("threads", [](const Engine& e) { return e.pool.threads(); })
         .def("pack_linear", &bind_pack)

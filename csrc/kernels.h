@@ -72,15 +72,31 @@ constexpr float kE4m3Unit = 256.0f;
 struct Int8 {
     int8_t value;
 };
-enum class StoreType { kFloat32, kBfloat16, kFloat16, kFp8E4m3, kFp8E5m2, kInt8 };
+// Two numbers side by side that are summed one after the other: products of such pairs are one instruction where the
+// processor has it.
+struct Pair {
+    Bfloat16 even;
+    Bfloat16 odd;
+};
+enum class StoreType { kFloat32, kBfloat16, kBfloat16Pairs, kFloat16, kFp8E4m3, kFp8E5m2, kInt8 };
+
+static inline bool is_bfloat16(StoreType type) {
+    return type == StoreType::kBfloat16 || type == StoreType::kBfloat16Pairs;
+}
 
 // Bytes of one element of a store. Static: files for other instruction sets must not share its code.
 static inline int64_t slot_bytes(StoreType type) {
-    return type == StoreType::kFloat32 ? 4 : type == StoreType::kBfloat16 || type == StoreType::kFloat16 ? 2 : 1;
+    switch (type) {
+        case StoreType::kFloat32: return 4;
+        case StoreType::kBfloat16: case StoreType::kBfloat16Pairs: case StoreType::kFloat16: return 2;
+        case StoreType::kFp8E4m3: case StoreType::kFp8E5m2: case StoreType::kInt8: return 1;
+    }
+    return 0;
 }
 
-// One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size]. Scales of fp8
-// are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
+// One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size]; in pairs, keys
+// [blocks, heads, size / 2, block_size] of two dimensions and values [blocks, heads, block_size / 2, size] of two tokens.
+// Scales of fp8 are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
 struct Store {
     void* keys;
     void* values;
@@ -98,8 +114,8 @@ struct Store {
 struct KeyRuns {
     static constexpr int kRuns = kPartition / kLanes;
     static constexpr int kSpare = 8;
-    const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart
-    const void* values[kRuns + kSpare];  // each [eight][size]
+    const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart, or [size / 2] rows of eight pairs
+    const void* values[kRuns + kSpare];  // each [eight][size], or [four][size] pairs
     const Bfloat16* key_scales[kRuns + kSpare];  // of int8, each [eight]
     const Bfloat16* value_scales[kRuns];
     const void* later[kRuns + kSpare];   // what is read kSpare runs after these keys: keys or, after those, values
@@ -109,7 +125,8 @@ struct KeyRuns {
 struct TilePart {
     const Store* store;
     const KeyRuns* runs;
-    const float* q;  // [rows][size], already scaled
+    const float* q;              // [rows][size], already scaled and, for a bfloat16 store, rounded to that
+    const Bfloat16* q_bfloat16;  // the same numbers, for a bfloat16 store
     int rows;
     int visible[kTile];
 };
@@ -139,12 +156,15 @@ struct Peak {
 
 struct Kernels {
     const char* isa;
+    bool pairs;  // whether bfloat16 stores in pairs are attended
     void (*quantise_row)(const float* x, int64_t inputs, int8_t* integers, float* scales, int32_t* starts);
     void (*linear_int8)(const Int8Weight&, const Int8Rows&, const OutRows&, Range rows, Range panels);
     void (*linear_float)(const FloatWeight&, const FloatRows&, const OutRows&, Range rows, Range panels);
     void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float* out);
     // Returns how many elements the store could not hold and took as its largest number.
     int64_t (*rotary_row)(const RotaryRow&, const Store&);
+    // Rounds what multiplies a bfloat16 store, in place and to bfloat16 numbers as such.
+    void (*round_row)(float* x, int64_t size, Bfloat16* rounded);
     void (*attend)(const TilePart&, const Softmax& out);
     // Merges `part` into `state`, which stands for everything left of it.
     void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);
@@ -158,6 +178,7 @@ const Kernels& portable_kernels();
 #ifdef PAGEINN_X86
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512_bf16_kernels();
 #endif
 
 }  // namespace pageinn

@@ -20,6 +20,11 @@ inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
     }
 }
 
+// Whether what multiplies a store's numbers is rounded to bfloat16 like those, and of two dimensions or tokens that follow
+// each other the second is added first: what an instruction does that multiplies pairs, where there is one.
+template <class T>
+constexpr bool kRounds = std::is_same_v<T, Bfloat16> || std::is_same_v<T, Pair>;
+
 // Runs of keys that a wide vector holds.
 constexpr int kWideRuns = kWide / kLanes;
 // A row of scores, with room for some that nobody looks at.
@@ -36,7 +41,8 @@ inline void score_runs(const TilePart& t, int first, float* scores) {
     Wide sums[R][W];
     for (int r = 0; r < R; ++r)
         for (int i = 0; i < W; ++i) sums[r][i] = wide_splat(0.0f);
-    for (int64_t d = 0; d < size; ++d) {
+    for (int64_t i = 0; i < size; ++i) {
+        const int64_t d = kRounds<T> ? i ^ 1 : i;
         for (int i = 0; i < W * kWideRuns; i += 2) prefetch(later[i] + d * block_size);
         add_products<R, W>(
             sums, [&](int r) { return wide_splat(t.q[r * size + d]); },
@@ -49,7 +55,7 @@ inline void score_runs(const TilePart& t, int first, float* scores) {
         }
     }
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < W; ++i) wide_store(scores + r * kRowScores + i * kWide, sums[r][i]);
+        for (int i = 0; i < W; ++i) store(scores + r * kRowScores + i * kWide, sums[r][i]);
 }
 
 // Scores of the partition's first `keys` keys and, to fill the last vectors, of some that nobody looks at.
@@ -62,16 +68,19 @@ inline void score_rows(const TilePart& t, int keys, float* scores) {
 
 // Turns the first `runs` runs of scores into exponentials of what they exceed `largest` by, and returns their sum, which
 // is of eight lanes' sums however wide a vector is.
+template <class T>
 inline float exponentials_less(float* scores, int runs, float largest) {
     F8 sums = splat(0.0f);
     int i = 0;
     for (; i + kWideRuns <= runs; i += kWideRuns) {
-        const Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
-        wide_store(scores + i * kLanes, each);
+        Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
+        if constexpr (kRounds<T>) each = round_to_bfloat16<Wide, WideBits>(each);
+        store(scores + i * kLanes, each);
         sums = add_runs(sums, each);
     }
     for (; i < runs; ++i) {
-        const F8 each = exp8(load(scores + i * kLanes) - largest);
+        F8 each = exp_lanes<F8, U8>(load(scores + i * kLanes) - largest);
+        if constexpr (kRounds<T>) each = round_to_bfloat16<F8, U8>(each);
         store(scores + i * kLanes, each);
         sums = sums + each;
     }
@@ -79,6 +88,7 @@ inline float exponentials_less(float* scores, int runs, float largest) {
 }
 
 // Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.
+template <class T>
 inline void exponentiate_row(float* scores, int visible, float* largest, float* total) {
     const int whole = visible / kLanes;
     if (visible % kLanes)
@@ -87,7 +97,7 @@ inline void exponentiate_row(float* scores, int visible, float* largest, float* 
     F8 best = splat(-kInfinity);
     for (int i = 0; i < seen; ++i) best = larger(load(scores + i * kLanes), best);
     *largest = largest_lane(best);
-    *total = exponentials_less(scores, seen, *largest);
+    *total = exponentials_less<T>(scores, seen, *largest);
 }
 
 // Multiplies a row's exponentials by the scales of the values they weigh.
@@ -96,7 +106,8 @@ inline void scale_row(const TilePart& t, int visible, float* weights) {
         store(weights + i * kLanes, load(weights + i * kLanes) * load(t.runs->value_scales[i]));
 }
 
-// Calls body(value, ahead, key) for the partition's keys [begin, end), in order: the key's value and one read later.
+// Calls body(value, ahead, key) for the partition's keys [begin, end), in the order in which they are added: the key's value
+// and one read later. `begin` is even.
 template <class T, class Body>
 inline void for_values(const TilePart& t, int begin, int end, Body body) {
     constexpr int kRunsAhead = 4;
@@ -105,7 +116,11 @@ inline void for_values(const TilePart& t, int begin, int end, Body body) {
         const int run = begin / kLanes, stop = end < (run + 1) * kLanes ? end : (run + 1) * kLanes;
         const T* value = runs[run] + begin % kLanes * t.store->size;
         const T* ahead = runs[run + kRunsAhead] + begin % kLanes * t.store->size;
-        for (; begin < stop; ++begin, value += t.store->size, ahead += t.store->size) body(value, ahead, begin);
+        for (; begin < stop; ++begin, value += t.store->size, ahead += t.store->size) {
+            // Of two tokens, the second one first.
+            const int over = !kRounds<T> ? 0 : begin % 2 ? -1 : begin + 1 < stop ? 1 : 0;
+            body(value + over * t.store->size, ahead, begin + over);
+        }
     }
 }
 
@@ -124,7 +139,7 @@ inline void add_vectors(const TilePart& t, int begin, int end, int64_t d, const 
             [&](int i) { return wide_load(value + d + i * kWide); });
     });
     for (int r = 0; r < R; ++r)
-        for (int i = 0; i < N; ++i) wide_store(output + r * size + d + i * kWide, sums[r][i]);
+        for (int i = 0; i < N; ++i) store(output + r * size + d + i * kWide, sums[r][i]);
 }
 
 template <class T, int R>
@@ -153,10 +168,11 @@ void attend_rows(const TilePart& t, const Softmax& out) {
         least = t.visible[r] < least ? t.visible[r] : least;
         most = t.visible[r] > most ? t.visible[r] : most;
     }
+    if constexpr (kRounds<T>) least &= ~1;
     const int64_t size = t.store->size;
     score_rows<T, R>(t, most, scores);
     for (int r = 0; r < R; ++r)
-        exponentiate_row(scores + r * kRowScores, t.visible[r], out.largest + r, out.total + r);
+        exponentiate_row<T>(scores + r * kRowScores, t.visible[r], out.largest + r, out.total + r);
     if constexpr (kTokenScales<T>)
         for (int r = 0; r < R; ++r) scale_row(t, t.visible[r], scores + r * kRowScores);
     std::memset(out.output, 0, R * size * sizeof(float));
@@ -181,10 +197,25 @@ void attend(const TilePart& t, const Softmax& out) {
     switch (t.store->type) {
         case StoreType::kFloat32: attend_store<float>(t, out); break;
         case StoreType::kBfloat16: attend_store<Bfloat16>(t, out); break;
+        case StoreType::kBfloat16Pairs: break;  // kernels_pairs.h, where there is one; a store is refused elsewhere
         case StoreType::kFloat16: attend_store<Float16>(t, out); break;
         case StoreType::kFp8E4m3: attend_store<Fp8E4m3>(t, out); break;
         case StoreType::kFp8E5m2: attend_store<Fp8E5m2>(t, out); break;
         case StoreType::kInt8: attend_store<Int8>(t, out); break;
+    }
+}
+
+// To nearest even, a NaN to a quiet one and subnormal numbers to zero, as an instruction does that multiplies pairs.
+void round_row(float* x, int64_t size, Bfloat16* rounded) {
+    for (int64_t i = 0; i < size; i += kLanes) {
+        const int64_t count = size - i < kLanes ? size - i : kLanes;
+        const F8 each = load_some(x + i, count, 0.0f);
+        const U8 bits = (U8)each, magnitude = bits & 0x7fffffffu;
+        U8 kept = (U8)round_to_bfloat16<F8, U8>(each);
+        kept = magnitude > 0x7f800000u ? (bits & 0xffff0000u) | 0x400000u : kept;
+        kept = magnitude < 0x800000u ? bits & 0x80000000u : kept;
+        store_some(x + i, (F8)kept, count);
+        for (int64_t j = 0; j < count; ++j) rounded[i + j].bits = static_cast<uint16_t>(kept[j] >> 16);
     }
 }
 

@@ -12,5 +12,5 @@
 #include "kernels_linear.h"
 #include "kernels_rows.h"
 
-const Kernels kKernels = {kIsa,   quantise_row, linear_int8,  linear_float, rms_norm_row, rotary_row,
-                          attend, merge_row,    silu_mul_row, peak,         exponentials};
+const Kernels kKernels = {kIsa,   false,        quantise_row, linear_int8,  linear_float, rms_norm_row, rotary_row,
+                          round_row, attend, merge_row,    silu_mul_row, peak,         exponentials};

@@ -52,17 +52,35 @@ int64_t write_slot(const float* keys, const float* values, int64_t slot, const S
     return saturated;
 }
 
+// The same where two dimensions of a key lie side by side, and a value beside that of the token before or after.
+void write_pairs(const float* keys, const float* values, int64_t slot, const Store& s) {
+    const int64_t block = slot / s.block_size, offset = slot % s.block_size;
+    for (int64_t head = 0; head < s.heads; ++head, keys += s.size, values += s.size) {
+        const int64_t first = (block * s.heads + head) * s.block_size;
+        Pair* key = static_cast<Pair*>(s.keys) + first * s.size / 2 + offset;
+        for (int64_t d = 0; d < s.size; d += 2, key += s.block_size) {
+            Pair both;
+            put(&both.even, keys[d]);
+            put(&both.odd, keys[d + 1]);
+            *key = both;
+        }
+        Bfloat16* value = static_cast<Bfloat16*>(s.values) + (first + offset / 2 * 2) * s.size + offset % 2;
+        put_vector(values, s.size, value, 2);
+    }
+}
+
 // Asks for the lines that a token's keys and values will be written to: one for every dimension of a key or two, far apart.
 void fetch_slot(int64_t slot, const Store& s) {
     constexpr int64_t kLine = 64;
     const int64_t block = slot / s.block_size, offset = slot % s.block_size, bytes = slot_bytes(s.type);
-    const int64_t row = s.block_size * bytes, step = row < kLine ? kLine / row : 1;
+    const int64_t numbers = s.type == StoreType::kBfloat16Pairs ? 2 : 1, row = s.block_size * bytes * numbers;
+    const int64_t step = row < kLine ? kLine / row : 1;
     for (int64_t head = 0; head < s.heads; ++head) {
         const int64_t first = (block * s.heads + head) * s.block_size;
-        const char* key = static_cast<const char*>(s.keys) + (first * s.size + offset) * bytes;
-        for (int64_t d = 0; d < s.size; d += step) __builtin_prefetch(key + d * row, 1);
-        const char* value = static_cast<const char*>(s.values) + (first + offset) * s.size * bytes;
-        for (int64_t at = 0; at < s.size * bytes; at += kLine) __builtin_prefetch(value + at, 1);
+        const char* key = static_cast<const char*>(s.keys) + (first * s.size + offset * numbers) * bytes;
+        for (int64_t d = 0; d < s.size / numbers; d += step) __builtin_prefetch(key + d * row, 1);
+        const char* value = static_cast<const char*>(s.values) + (first + offset / numbers * numbers) * s.size * bytes;
+        for (int64_t at = 0; at < s.size * bytes * numbers; at += kLine) __builtin_prefetch(value + at, 1);
     }
 }
 
@@ -83,6 +101,7 @@ int64_t rotary_row(const RotaryRow& row, const Store& s) {
     switch (s.type) {
         case StoreType::kFloat32: return write_slot<float>(keys, values, row.slot, s);
         case StoreType::kBfloat16: return write_slot<Bfloat16>(keys, values, row.slot, s);
+        case StoreType::kBfloat16Pairs: write_pairs(keys, values, row.slot, s); return 0;
         case StoreType::kFloat16: return write_slot<Float16>(keys, values, row.slot, s);
         case StoreType::kFp8E4m3: return write_slot<Fp8E4m3>(keys, values, row.slot, s);
         case StoreType::kFp8E5m2: return write_slot<Fp8E5m2>(keys, values, row.slot, s);

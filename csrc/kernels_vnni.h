@@ -35,11 +35,16 @@ void vnni_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
     }
     for (int r = 0; r < R; ++r) {
         float each[kPanel];
-        wide_store(each, sums[r]);
+        store(each, sums[r]);
         write_outputs(out, row + r, panel, w.outputs, each);
     }
 }
 
 void linear_vnni(const Int8Weight& w, const Int8Rows& x, const OutRows& out, Range rows, Range panels) {
     for_row_tiles(rows, panels, [&](auto tile, int64_t row, int64_t panel) { vnni_tile<tile>(w, x, out, row, panel); });
+}
+
+Kernels with_byte_products(Kernels kernels) {
+    kernels.linear_int8 = linear_vnni;
+    return kernels;
 }

@@ -11,7 +11,7 @@ constexpr int width_for(int) { return 4; }
 
 inline Wide fma(Wide a, Wide b, Wide c) { return _mm512_fmadd_ps(a, b, c); }
 inline Wide wide_splat(float x) { return _mm512_set1_ps(x); }
-inline void wide_store(float* p, Wide x) { _mm512_storeu_ps(p, x); }
+inline void store(float* p, Wide x) { _mm512_storeu_ps(p, x); }
 inline F8 lower(Wide x) { return _mm512_castps512_ps256(x); }
 inline F8 upper(Wide x) { return _mm512_extractf32x8_ps(x, 1); }
 inline Wide join(F8 a, F8 b) { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }

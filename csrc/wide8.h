@@ -18,6 +18,5 @@ template <class T>
 inline Wide wide_keys(const T* const* runs, int64_t offset) {
     return load(runs[0] + offset);
 }
-inline void wide_store(float* p, Wide x) { store(p, x); }
 // Adds each run of a wide vector to eight sums.
 inline F8 add_runs(F8 sums, Wide x) { return sums + x; }

@@ -17,7 +17,7 @@ def _backends_end_with_the_tests() -> Iterator[None]:
     cpu.cache_clear()
 
 
-@pytest.fixture(scope="session", params=["avx512", "avx2", "portable"])
+@pytest.fixture(scope="session", params=["avx512_bf16", "avx512", "avx2", "portable"])
 def isa(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     try:

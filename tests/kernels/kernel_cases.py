@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from pageinn.kernels.backend import F32, I32, Backend, LayerStore
@@ -16,6 +17,9 @@ from pageinn.kernels.reference import ReferenceBackend, write_slot
 from pageinn.kernels.slots import SCALE_DTYPES, STORE_DTYPES, Scales
 
 DTYPES = list(STORE_DTYPES)
+#: Kinds of stores: of a dtype, or of bfloat16 in pairs, which only some instruction sets attend to.
+PAIRS = "bfloat16_pairs"
+KINDS = [*DTYPES, PAIRS]
 REFERENCE = ReferenceBackend()
 EPSILON = 2.0**-24  # unit roundoff of float32
 
@@ -24,6 +28,12 @@ EPSILON = 2.0**-24  # unit roundoff of float32
 def cpu(isa: str, threads: int, share_prefixes: bool = True) -> CpuBackend:
     """A backend kept for the whole run, so that tests do not start threads all the time."""
     return CpuBackend(threads=threads, isa=isa, share_prefixes=share_prefixes)
+
+
+def skip_without(isa: str, kind: str) -> None:
+    """Skip a test of a kind of store that an instruction set does not attend to."""
+    if kind == PAIRS and not cpu(isa, 1).pairs:
+        pytest.skip(f"{isa} attends to no store in pairs")
 
 
 def normal(rng: np.random.Generator, *shape: int) -> F32:
@@ -60,17 +70,18 @@ def random_text(rng: np.random.Generator, heads: Heads, tokens: int) -> Text:
     )
 
 
-def empty_store(heads: Heads, blocks: int, block_size: int, dtype: str, fill: float = np.nan) -> LayerStore:
+def empty_store(heads: Heads, blocks: int, block_size: int, kind: str, fill: float = np.nan) -> LayerStore:
     """A store full of `fill`: by default poison that any slot read by mistake would spread."""
-    kind = STORE_DTYPES[dtype]
-    keys = np.empty((blocks, heads.kv, heads.size, block_size), kind.raw)
-    values = np.empty((blocks, heads.kv, block_size, heads.size), kind.raw)
+    dtype = "bfloat16" if kind == PAIRS else kind
+    raw, kept = STORE_DTYPES[dtype]
+    keys = np.empty((blocks, heads.kv, heads.size, block_size), raw)
+    values = np.empty((blocks, heads.kv, block_size, heads.size), raw)
     scales: list[NDArray[Any] | None] = [None, None]
-    if kind.scales is Scales.HEAD:
+    if kept is Scales.HEAD:
         scales = [np.ones(heads.kv, np.float32), np.ones(heads.kv, np.float32)]
-    elif kind.scales is Scales.TOKEN:
-        scales = [np.empty((blocks, heads.kv, block_size), SCALE_DTYPES[kind.scales]) for _ in range(2)]
-    store = LayerStore(keys, values, dtype, *scales)
+    elif kept is Scales.TOKEN:
+        scales = [np.empty((blocks, heads.kv, block_size), SCALE_DTYPES[kept]) for _ in range(2)]
+    store = LayerStore(keys, values, dtype, *scales, pairs=kind == PAIRS)
     token = np.full((heads.kv, heads.size), fill, np.float32)
     for offset in range(block_size):
         write_slot(store, slice(None), offset, token, token)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import Heads, cpu, empty_store, normal, same_bits
+from kernel_cases import PAIRS, Heads, cpu, empty_store, normal, same_bits
 
 from pageinn.kernels.backend import LayerStore, SampleParams
 from pageinn.kernels.cpu import CpuBackend
@@ -104,6 +104,14 @@ def test_good_attention_arguments_are_good(backend: CpuBackend) -> None:
             {"store": empty_store(HEADS, 5, 8, "int8", 0)._replace(key_scales=np.ones((5, 2, 8), np.float32))},
             r"store.key_scales must be uint16 \[blocks, G, B\], bfloat16, got float32",
         ),
+        (
+            {"store": empty_store(Heads(2, 2, 3), 5, 8, "bfloat16", 0)},
+            "a bfloat16 store needs a head of an even size, not 3",
+        ),
+        (
+            {"store": empty_store(HEADS, 5, 8, "float32", 0)._replace(pairs=True)},
+            "only a bfloat16 store can be in pairs",
+        ),
     ],
 )
 def test_attention_names_what_is_wrong(backend: CpuBackend, changes: dict[str, Any], message: str) -> None:
@@ -178,8 +186,16 @@ def test_the_other_operations_name_what_is_wrong(backend: CpuBackend) -> None:
         backend.sample(zeros(2, 9), SampleParams(np.ones(2, np.float32), *ones[1:]))
 
 
+def test_a_store_in_pairs_is_refused_where_nothing_multiplies_pairs(isa: str) -> None:
+    if cpu(isa, 1).pairs:
+        pytest.skip(f"{isa} multiplies pairs")
+    arguments = attention_arguments(store=empty_store(HEADS, 5, 8, PAIRS, fill=0))
+    with pytest.raises(ValueError, match=f"isa '{isa}' attends to no store in pairs"):
+        cpu(isa, 1).attention(**arguments)
+
+
 def test_backends_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="isa 'sse' is not one of auto, avx512, avx2, portable"):
+    with pytest.raises(ValueError, match=r"isa 'sse' is not one of auto, (avx512_bf16, avx512, avx2, )?portable"):
         CpuBackend(isa="sse")
     with pytest.raises(ValueError, match="threads must be from 1 to 1024, not 0"):
         CpuBackend(threads=0)

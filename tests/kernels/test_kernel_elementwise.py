@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import DTYPES, EPSILON, REFERENCE, Heads, cpu, empty_store, normal, same_bits
+from kernel_cases import DTYPES, EPSILON, KINDS, PAIRS, REFERENCE, Heads, cpu, empty_store, normal, same_bits
 
 from pageinn.kernels.backend import Backend, LayerStore
 from pageinn.kernels.cpu import CpuBackend
 from pageinn.kernels.reference import block_arrays
+from pageinn.kernels.slots import plain_values
 
 seeds = st.integers(0, 2**32)
 
@@ -70,7 +71,7 @@ def test_silu_mul_at_the_edges(backend: CpuBackend) -> None:
     np.testing.assert_allclose(out[0, 1:7], reference[0, 1:7], rtol=1e-6, atol=1e-34)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(
     seed=seeds,
@@ -84,7 +85,7 @@ def test_silu_mul_at_the_edges(backend: CpuBackend) -> None:
     partial=st.booleans(),
 )
 def test_rotary_write_agrees_with_the_reference(
-    isa: str, dtype: str, seed: int, heads: Heads, rows: int, partial: bool
+    isa: str, kind: str, seed: int, heads: Heads, rows: int, partial: bool
 ) -> None:
     """The same three roundings per element: equal bits, and only the named slots written."""
     rng = np.random.default_rng(seed)
@@ -97,7 +98,7 @@ def test_rotary_write_agrees_with_the_reference(
     slots[rng.random(rows) < 0.2] = -1
 
     def run(backend: Backend) -> tuple[np.ndarray, LayerStore]:
-        mine, store = qkv.copy(), empty_store(heads, 12, 8, dtype, fill=7)
+        mine, store = qkv.copy(), empty_store(heads, 12, 8, kind, fill=7)
         backend.rotary_write(mine, positions, cos, sin, heads.query, slots, store)
         return mine, store
 
@@ -105,9 +106,23 @@ def test_rotary_write_agrees_with_the_reference(
     assert same_bits(ours, theirs)
     for array, other in zip(block_arrays(our_store), block_arrays(their_store), strict=True):
         assert same_bits(array, other)
-    assert (empty_store(heads, 12, 8, dtype, fill=7).values == our_store.values).all(axis=(1, 3)).sum() == (
-        12 * 8 - (slots >= 0).sum()
-    )
+    before = empty_store(heads, 12, 8, kind, fill=7)
+    same = plain_values(before.values, before.pairs) == plain_values(our_store.values, before.pairs)
+    assert same.all(axis=(1, 3)).sum() == 12 * 8 - (slots >= 0).sum()
+
+
+def test_pairs_are_of_two_dimensions_of_a_key_and_of_two_tokens_of_a_value(backend: CpuBackend) -> None:
+    """Token 5 of a block of 8, one head of 4: keys 1 to 4, values 5 to 8, whose bfloat16 is the upper half."""
+    store = empty_store(Heads(1, 1, 4), 1, 8, PAIRS, fill=0)
+    qkv = np.array([[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]], np.float32)
+    zero, slots = np.zeros(1, np.int32), np.array([5], np.int64)
+    backend.rotary_write(qkv, zero, np.ones((1, 2), np.float32), np.zeros((1, 2), np.float32), 1, slots, store)
+    raw = (qkv[0, 4:].view(np.uint32) >> 16).tolist()
+    keys, values = np.zeros(32, np.uint16), np.zeros(32, np.uint16)
+    keys[[10, 11, 26, 27]] = raw[:4]  # pairs of dimensions 0 and 1 take 16 numbers, token 5's are 10 and 11
+    values[[17, 19, 21, 23]] = raw[4:]  # pairs of tokens 4 and 5 begin at 16, token 5's are the odd ones
+    assert store.keys.reshape(-1).tolist() == keys.tolist()
+    assert store.values.reshape(-1).tolist() == values.tolist()
 
 
 def test_bfloat16_stores_round_ties_to_even_and_keep_nan(backend: CpuBackend) -> None:

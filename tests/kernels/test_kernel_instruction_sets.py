@@ -6,15 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import DTYPES, Heads, Rows, attend, cpu, empty_store, lay_out, normal, random_text, same_bits
+from kernel_cases import DTYPES, PAIRS, Heads, Rows, attend, cpu, empty_store, lay_out, normal, random_text, same_bits
+
+
+def wider_than_avx2() -> list[str]:
+    """Those of the instruction sets beyond AVX2 that this machine has."""
+    found = []
+    for isa in ("avx512_bf16", "avx512"):
+        try:
+            cpu(isa, 1)
+        except ValueError:
+            continue
+        found.append(isa)
+    return found
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _both() -> None:
-    try:
-        cpu("avx512", 1)
-    except ValueError as error:
-        pytest.skip(str(error))
+def _wide() -> None:
+    if not wider_than_avx2():
+        pytest.skip("this machine has no AVX-512")
 
 
 @pytest.mark.parametrize("weight_format", ["int8", "float32"])
@@ -32,12 +42,12 @@ def test_linear_has_the_same_bits(
     rng = np.random.default_rng(seed)
     x, weight, before = normal(rng, rows, inputs), normal(rng, outputs, inputs), normal(rng, rows, outputs)
     results = []
-    for isa in ("avx512", "avx2"):
+    for isa in (*wider_than_avx2(), "avx2"):
         out = before.copy()
         backend = cpu(isa, 2)
         backend.linear(x, backend.pack_linear(weight, weight_format), out, add=add)
         results.append(out)
-    assert same_bits(*results)
+    assert all(same_bits(results[-1], other) for other in results)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -53,11 +63,16 @@ def test_attention_has_the_same_bits(
 ) -> None:
     rng = np.random.default_rng(seed)
     blocks = sum(-(-sum(shape) // block_size) for shape in shapes)
-    store, free, step = empty_store(heads, blocks, block_size, dtype), rng.permutation(blocks).astype(np.int32), []
+    free, step = rng.permutation(blocks).astype(np.int32), []
     for cached, fresh in shapes:
-        text = random_text(rng, heads, cached + fresh)
         table, free = np.split(free, [-(-(cached + fresh) // block_size)])
-        lay_out(store, text, table)
-        step.append(Rows(text, table, cached, cached + fresh))
-    for wide, narrow in zip(attend(cpu("avx512", 2), store, step), attend(cpu("avx2", 2), store, step), strict=True):
-        assert same_bits(wide, narrow)
+        step.append(Rows(random_text(rng, heads, cached + fresh), table, cached, cached + fresh))
+    results = []
+    for isa in (*wider_than_avx2(), "avx2"):
+        for kind in (dtype, PAIRS) if dtype == "bfloat16" and cpu(isa, 1).pairs else (dtype,):
+            store = empty_store(heads, blocks, block_size, kind)
+            for rows in step:
+                lay_out(store, rows.text, rows.table)
+            results.append(attend(cpu(isa, 2), store, step))
+    for result in results:
+        assert all(same_bits(ours, narrow) for ours, narrow in zip(result, results[-1], strict=True))

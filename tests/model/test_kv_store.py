@@ -40,6 +40,14 @@ def test_shapes_and_size(dtype: str) -> None:
     assert store.nbytes == 5 * bytes_per_block(3, 2, 4, 8, dtype)
 
 
+def test_only_bfloat16_is_kept_in_pairs_and_blocks_of_pairs_are_no_others() -> None:
+    shape = {"layers": 1, "blocks": 2, "kv_heads": 2, "head_dim": 4, "block_size": 8}
+    plain, paired = (KVStore(**shape, dtype="bfloat16", pairs=pairs) for pairs in (False, True))
+    assert (plain.layer(0).pairs, paired.layer(0).pairs) == (False, True)
+    assert plain.layout != paired.layout
+    assert not KVStore(**shape, dtype="float32", pairs=True).layer(0).pairs
+
+
 def test_layers_are_views_of_one_pool() -> None:
     store = small()
     store.layer(1).keys[...] = 7

@@ -181,6 +181,7 @@ def _store(setup: _Setup, dtype: str, blocks: int) -> KVStore:
         block_size=_BLOCK,
         dtype=dtype,
         scales=setup.scales if STORE_DTYPES[dtype].scales is Scales.HEAD else None,
+        pairs=setup.model.backend.pairs,
     )
 
 

@@ -107,6 +107,7 @@ class Engine:
             block_size=config.block_size,
             dtype=config.store_dtype,
             scales=None if self.calibration is None else self.calibration.scales,
+            pairs=backend.pairs,
         )
         host_blocks = host_blocks or self._staging(blocks)
         host = HostStore(host_blocks, block_bytes, available_memory() - store.nbytes)

@@ -33,7 +33,8 @@ class LayerStore(NamedTuple):
     keys: [blocks, G, D, B], so that the scores of a block's B keys are computed side by side. values: [blocks, G, B,
     D]. dtype: what they hold, a name of `pageinn.kernels.slots.STORE_DTYPES`, which says how it is kept and what its
     scales are. key_scales and value_scales: [G] for scales by head, [blocks, G, B] for scales by token, None for none;
-    a slot stands for its number times its scale.
+    a slot stands for its number times its scale. pairs: whether a bfloat16 store keeps its numbers in pairs, as `slots`
+    says; its D is even.
     """
 
     keys: NDArray[Any]
@@ -41,6 +42,7 @@ class LayerStore(NamedTuple):
     dtype: str
     key_scales: NDArray[Any] | None = None
     value_scales: NDArray[Any] | None = None
+    pairs: bool = False
 
 
 class SampleParams(NamedTuple):
@@ -119,6 +121,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def pairs(self) -> bool:
+        """Whether attention is faster over a bfloat16 store in pairs, and takes one."""
+        ...
+
+    @property
     def block_multiple(self) -> int:
         """A block's number of tokens is a multiple of it."""
         ...
@@ -182,8 +189,11 @@ class Backend(Protocol):
         q: [T, H, D], rows may be strided (a view into qkv). tables: [S, max blocks]. Sequence s owns the rows
         query_starts[s]:query_starts[s+1], which are the last of its context_lens[s] tokens; a row at
         position p sees keys 0..p. Keys are cut in partitions of PARTITION from position 0; each yields
-        (max, sum, output), merged left to right. Slots outside the mask are never read into a sum. out: [T,
-        H, D], C-contiguous.
+        (max, sum, output), merged left to right. Slots outside the mask are never read into a sum. What multiplies the
+        numbers of a bfloat16 store is rounded to bfloat16 as well: queries times scale, and weights (the exponentials
+        of what scores exceed the partition's largest by), whose sum is that of what is multiplied. Sums are float32,
+        and of two dimensions or keys 2n and 2n + 1 the latter is added first, in pairs or not. D is then even.
+        out: [T, H, D], C-contiguous.
         """
         ...
 

@@ -16,8 +16,9 @@ class CpuBackend:
     """Every operation of the contract on CPU cores.
 
     threads: how many cores to use, the calling thread included; by default all that this process may run on.
-    isa: "avx512", "avx2", "portable" or "auto" (the first that the processor has); the environment variable PAGEINN_ISA
-    decides when it is "auto". AVX-512 and AVX2 give the same bits, portable others in the last places.
+    isa: "avx512_bf16", "avx512", "avx2", "portable" or "auto" (the first that the processor has); the environment
+    variable PAGEINN_ISA decides when it is "auto". The first three give the same bits where no number is subnormal,
+    portable others in the last places.
     share_prefixes: whether attention reads the keys and values that several sequences' block tables begin with once
     for all of them; the bits are the same either way. Raises ValueError for an unknown or unsupported `isa`, and
     every operation for arguments that do not fit.
@@ -37,8 +38,13 @@ class CpuBackend:
 
     @property
     def isa(self) -> str:
-        """The instruction set in use: "avx512", "avx2" or "portable"."""
+        """The instruction set in use: "avx512_bf16", "avx512", "avx2" or "portable"."""
         return self._engine.isa
+
+    @property
+    def pairs(self) -> bool:
+        """Whether attention takes bfloat16 stores in pairs: with "avx512_bf16"."""
+        return self._engine.pairs
 
     @property
     def threads(self) -> int:

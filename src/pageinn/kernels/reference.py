@@ -71,6 +71,7 @@ class ReferenceBackend:
     store_dtypes = frozenset(slot_values.STORE_DTYPES)
     weight_formats = frozenset({"float32", "int8"})
     block_multiple = 1
+    pairs = False
 
     def __init__(self) -> None:
         self.saturated_values = 0
@@ -139,8 +140,10 @@ class ReferenceBackend:
             for row in range(first, last):
                 visible = context - (last - row) + 1
                 grouped = np.ascontiguousarray(q[row]).reshape(kv_heads, heads // kv_heads, size) * np.float32(scale)
+                if store.dtype == "bfloat16":
+                    grouped = rounded(grouped)
                 parts = [
-                    attend_part(grouped, keys[:, :, start:end], values[:, start:end])
+                    attend_part(grouped, keys[:, :, start:end], values[:, start:end], store.dtype)
                     for start, end in partitions(0, visible)
                 ]
                 out[row] = merge_parts(parts).reshape(heads, size)
@@ -206,8 +209,8 @@ def write_slot(store: LayerStore, block: int | slice, offset: int, keys: F32, va
     """Store one token's keys and values, each [G, D], in one block or several; returns how many elements saturated."""
     key = slot_values.quantise(keys, store.dtype, store.key_scales)
     value = slot_values.quantise(values, store.dtype, store.value_scales)
-    store.keys[block, :, :, offset] = key.slots
-    store.values[block, :, offset] = value.slots
+    slot_values.put_keys(store.keys, store.pairs, block, offset, key.slots)
+    slot_values.put_values(store.values, store.pairs, block, offset, value.slots)
     if key.scales is not None and store.key_scales is not None and store.value_scales is not None:
         store.key_scales[block, :, offset] = key.scales
         store.value_scales[block, :, offset] = value.scales
@@ -216,8 +219,8 @@ def write_slot(store: LayerStore, block: int | slice, offset: int, keys: F32, va
 
 def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
     """Read a sequence's keys [G, D, context] and values [G, context, D] back from its blocks as float32."""
-    keys = slot_values.to_float32(store.keys[table], store.dtype)
-    values = slot_values.to_float32(store.values[table], store.dtype)
+    keys = slot_values.to_float32(slot_values.plain_keys(store.keys[table], store.pairs), store.dtype)
+    values = slot_values.to_float32(slot_values.plain_values(store.values[table], store.pairs), store.dtype)
     if store.key_scales is not None and store.value_scales is not None:
         if slot_values.STORE_DTYPES[store.dtype].scales is slot_values.Scales.HEAD:
             keys = keys * store.key_scales[:, None, None]
@@ -237,12 +240,19 @@ def partitions(start: int, end: int) -> list[tuple[int, int]]:
     return [(left, min(left + PARTITION, end)) for left in range(start, end, PARTITION)]
 
 
-def attend_part(q: F32, keys: F32, values: F32) -> Part:
-    """One partition for one query token: q [G, r, D] already scaled, keys [G, D, n], values [G, n, D]."""
+def rounded(numbers: F32) -> F32:
+    """What a bfloat16 store's keys and values are multiplied by: bfloat16, too."""
+    return bfloat16.to_float32(bfloat16.from_float32(numbers))
+
+
+def attend_part(q: F32, keys: F32, values: F32, dtype: str) -> Part:
+    """One partition for one query token: q [G, r, D] as multiplied, keys [G, D, n], values [G, n, D], of a dtype."""
     # Contiguous copies: a library may choose its order by strides, which depend on the context.
     scores = np.matmul(q, np.ascontiguousarray(keys))
     largest = scores.max(axis=2)
     weights = np.exp(scores - largest[:, :, None])
+    if dtype == "bfloat16":
+        weights = rounded(weights)
     return Part(largest, weights.sum(axis=2), np.matmul(weights, np.ascontiguousarray(values)))
 
 

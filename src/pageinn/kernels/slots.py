@@ -6,6 +6,10 @@
 | bfloat16 | uint16 | none |
 | fp8_e4m3, fp8_e5m2 | uint8 | one float32 per layer and head, declared before anything is stored, 1 by default |
 | int8 | int8 | one bfloat16 (raw uint16) per token and head, from that token's own values |
+
+A bfloat16 store may be in pairs: it then keeps two numbers side by side that attention adds one after the other,
+because some processors multiply such pairs at once: of keys two dimensions, [D / 2, B, 2], of values two tokens,
+[B / 2, D, 2].
 """
 
 from __future__ import annotations
@@ -84,6 +88,44 @@ def to_float32(slots: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     if dtype == "bfloat16":
         return bfloat16.to_float32(slots)
     return slots.astype(np.float32, copy=False)
+
+
+def put_keys(array: NDArray[Any], pairs: bool, block: int | slice, offset: int, slots: NDArray[Any]) -> None:
+    """Place one token's raw keys [G, D] in an array [blocks, G, D, B]."""
+    if pairs:
+        key_pairs(array)[block, :, :, offset] = slots.reshape(len(slots), -1, 2)
+    else:
+        array[block, :, :, offset] = slots
+
+
+def put_values(array: NDArray[Any], pairs: bool, block: int | slice, offset: int, slots: NDArray[Any]) -> None:
+    """Place one token's raw values [G, D] in an array [blocks, G, B, D]."""
+    if pairs:
+        value_pairs(array)[block, :, offset // 2, :, offset % 2] = slots
+    else:
+        array[block, :, offset] = slots
+
+
+def plain_keys(array: NDArray[Any], pairs: bool) -> NDArray[Any]:
+    """Raw keys of blocks [n, G, D, B] in the order that their shape says."""
+    return key_pairs(array).swapaxes(3, 4).reshape(array.shape) if pairs else array
+
+
+def plain_values(array: NDArray[Any], pairs: bool) -> NDArray[Any]:
+    """Raw values of blocks [n, G, B, D] in the order that their shape says."""
+    return value_pairs(array).swapaxes(3, 4).reshape(array.shape) if pairs else array
+
+
+def key_pairs(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous array of bfloat16 keys [n, G, D, B] seen as [n, G, D / 2, B, 2]."""
+    blocks, heads, size, block_size = array.shape
+    return array.reshape(blocks, heads, size // 2, block_size, 2)
+
+
+def value_pairs(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous array of bfloat16 values [n, G, B, D] seen as [n, G, B / 2, D, 2]."""
+    blocks, heads, block_size, size = array.shape
+    return array.reshape(blocks, heads, block_size // 2, size, 2)
 
 
 def _from_float32(values: NDArray[np.float32], dtype: str) -> NDArray[Any]:

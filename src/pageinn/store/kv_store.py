@@ -46,8 +46,9 @@ class KVStore:
         block_size: int,
         dtype: str,
         scales: HeadScales | None = None,
+        pairs: bool = False,
     ) -> None:
-        """Allocate the pool. scales: for dtypes that have them by head; 1 if None.
+        """Allocate the pool. scales: for dtypes that have them by head; 1 if None. pairs: keep bfloat16 in pairs.
 
         Raises StoreTooLargeError if it exceeds the memory available now, ValueError for an unknown dtype or scales
         that do not fit.
@@ -57,6 +58,7 @@ class KVStore:
         self.dtype = dtype
         self.num_blocks = blocks
         self.block_size = block_size
+        self.pairs = pairs and dtype == "bfloat16"
         kind = STORE_DTYPES[dtype]
         self.keys: NDArray[Any] = np.empty((layers, blocks, kv_heads, head_dim, block_size), kind.raw)
         self.values: NDArray[Any] = np.empty((layers, blocks, kv_heads, block_size, head_dim), kind.raw)
@@ -76,7 +78,8 @@ class KVStore:
         scales = [each.tobytes() for each in (self.key_scales, self.value_scales) if each is not None]
         by_head = STORE_DTYPES[self.dtype].scales is Scales.HEAD
         declared = f" scales {sha256(b''.join(scales)).hexdigest()}" if by_head else ""
-        return f"{layers} layers, {heads} heads of {size}, {slots} slots, {self.dtype}{declared}"
+        pairs = " in pairs" if self.pairs else ""
+        return f"{layers} layers, {heads} heads of {size}, {slots} slots, {self.dtype}{pairs}{declared}"
 
     def block_arrays(self) -> list[NDArray[Any]]:
         """What blocks are made of, each [layers, blocks, ...]: keys, values, and scales that belong to tokens."""
@@ -87,7 +90,7 @@ class KVStore:
     def _layer(self, index: int) -> LayerStore:
         scales = (self.key_scales, self.value_scales)
         key_scales, value_scales = (None if each is None else each[index] for each in scales)
-        return LayerStore(self.keys[index], self.values[index], self.dtype, key_scales, value_scales)
+        return LayerStore(self.keys[index], self.values[index], self.dtype, key_scales, value_scales, self.pairs)
 
     def declared_scales(self) -> list[F32]:
         """Scales that are the same for all tokens: no part of a block, but what its bits mean depends on them."""
@@ -112,9 +115,8 @@ class KVStore:
         """Copy whole blocks out of the pool: out[i] becomes everything that block blocks[i] holds.
 
         out: uint8 [len(blocks), block_bytes], rows contiguous: the keys of all layers, then their values, then
-        the scales of both where tokens have them. The bytes mean the same to any store of the same layers, heads, block
-        size, dtype and head scales. Raises ValueError for another
-        shape and IndexError for a block outside the pool.
+        the scales of both where tokens have them. The bytes mean the same to any store of the same `layout`. Raises
+        ValueError for another shape and IndexError for a block outside the pool.
         """
         for source, row in zip(self._checked(blocks, out), out, strict=True):
             for part, piece in self._pieces(row):
