@@ -78,6 +78,7 @@ class Bench:
             head_dim=config.head_dim,
             block_size=BLOCK,
             dtype="bfloat16",
+            pairs=self.decoder.backend.pairs,
         )
         self.rng = np.random.default_rng(0)
         for slots in (self.store.keys, self.store.values):

@@ -69,7 +69,7 @@ def show_attention(backend: CpuBackend, rng: np.random.Generator) -> None:
         for sequences, queries, context in ((1, 256, 1024), (1, 1, 4096), (16, 1, 4096)):
             per_sequence = context // BLOCK
             tables = rng.permutation(sequences * per_sequence).astype(np.int32).reshape(sequences, per_sequence)
-            store = random_store(rng, tables.size, dtype)
+            store = random_store(backend, rng, tables.size, dtype)
             q = rng.standard_normal((sequences * queries, HEADS, SIZE), dtype=np.float32)
             out = np.empty_like(q)
             starts = np.arange(sequences + 1, dtype=np.int32) * queries
@@ -92,7 +92,7 @@ def show_store_dtypes(backend: CpuBackend, rng: np.random.Generator) -> None:
     print(f"{'decode':<10}{'users':>7}{'context':>9}{'microsec, least':>17}{'median':>10}{'to bfloat16':>13}")
     for users in (1, 16):
         tables = rng.permutation(users * context // BLOCK).astype(np.int32).reshape(users, -1)
-        layers = {dtype: cold_stores(rng, tables.size, dtype) for dtype in STORE_DTYPES}
+        layers = {dtype: cold_stores(backend, rng, tables.size, dtype) for dtype in STORE_DTYPES}
         q = rng.standard_normal((users, HEADS, SIZE), dtype=np.float32)
         out, starts, contexts = (
             np.empty_like(q),
@@ -113,9 +113,9 @@ def show_store_dtypes(backend: CpuBackend, rng: np.random.Generator) -> None:
     print()
 
 
-def cold_stores(rng: np.random.Generator, blocks: int, dtype: str) -> list[LayerStore]:
+def cold_stores(backend: CpuBackend, rng: np.random.Generator, blocks: int, dtype: str) -> list[LayerStore]:
     """As many copies of a layer as the last-level cache does not hold."""
-    first = random_store(rng, blocks, dtype)
+    first = random_store(backend, rng, blocks, dtype)
     copies = COLD_BYTES // (first.keys.nbytes + first.values.nbytes)
     return [first, *(first._replace(keys=first.keys.copy(), values=first.values.copy()) for _ in range(copies))]
 
@@ -128,7 +128,7 @@ def show_shared_prefixes(threads: int | None, rng: np.random.Generator) -> None:
         for sequences, shared in ((8, 4096), (16, 4096), (64, 1536), (16, PARTITION)):
             contexts = (shared + rng.integers(32, 401, sequences)).astype(np.int32)
             tables = shared_tables(rng, sequences, shared // BLOCK, 400 // BLOCK + 1)
-            layers = cold_stores(rng, int(tables.max()) + 1, dtype)
+            layers = cold_stores(backends[0], rng, int(tables.max()) + 1, dtype)
             q = rng.standard_normal((sequences, HEADS, SIZE), dtype=np.float32)
             out, starts = np.empty_like(q), np.arange(sequences + 1, dtype=np.int32)
             seconds: list[list[float]] = [[], []]
@@ -151,9 +151,10 @@ def shared_tables(rng: np.random.Generator, sequences: int, shared: int, own: in
     return np.concatenate([prefix, blocks[shared:].reshape(sequences, own)], axis=1)
 
 
-def random_store(rng: np.random.Generator, blocks: int, dtype: str) -> LayerStore:
+def random_store(backend: CpuBackend, rng: np.random.Generator, blocks: int, dtype: str) -> LayerStore:
     """Unit normal keys and values, those of eight bits as spread over their numbers as a quantised normal is."""
-    store = KVStore(layers=1, blocks=blocks, kv_heads=KV_HEADS, head_dim=SIZE, block_size=BLOCK, dtype=dtype).layer(0)
+    shape = {"layers": 1, "kv_heads": KV_HEADS, "head_dim": SIZE, "block_size": BLOCK}
+    store = KVStore(**shape, blocks=blocks, dtype=dtype, pairs=backend.pairs).layer(0)
     ones = np.ones(1, np.float32)
     for slots, scales in ((store.keys, store.key_scales), (store.values, store.value_scales)):
         numbers = rng.standard_normal((1, slots.size), dtype=np.float32)

@@ -78,6 +78,7 @@ def perplexity(path: Path, text: str, length: int, quantization: str, dtype: str
         head_dim=config.head_dim,
         block_size=BLOCK,
         dtype=dtype,
+        pairs=model.backend.pairs,
     )
     total = 0.0
     for start in range(0, len(tokens), CHUNK):
