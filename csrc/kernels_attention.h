@@ -23,7 +23,7 @@ inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
 // Whether what multiplies a store's numbers is rounded to bfloat16 like those, and of two dimensions or tokens that follow
 // each other the second is added first: what an instruction does that multiplies pairs, where there is one.
 template <class T>
-constexpr bool kRounds = std::is_same_v<T, Bfloat16> || std::is_same_v<T, Pair>;
+constexpr bool kRounds = std::is_same_v<T, Bfloat16>;
 
 // Runs of keys that a wide vector holds.
 constexpr int kWideRuns = kWide / kLanes;
@@ -87,17 +87,17 @@ inline float exponentials_less(float* scores, int runs, float largest) {
     return sum_lanes(sums);
 }
 
-// Turns a row's scores into exponentials. Keys the row does not see (and what their slots hold) count as -infinity.
-template <class T>
-inline void exponentiate_row(float* scores, int visible, float* largest, float* total) {
+// How many runs of scores a row sees.
+inline int runs_of(int visible) { return (visible + kLanes - 1) / kLanes; }
+
+// A row's largest score. Keys the row does not see (and what their slots hold) count as -infinity from then on.
+inline float largest_score(float* scores, int visible) {
     const int whole = visible / kLanes;
     if (visible % kLanes)
         store(scores + whole * kLanes, load_some(scores + whole * kLanes, visible % kLanes, -kInfinity));
-    const int seen = (visible + kLanes - 1) / kLanes;
     F8 best = splat(-kInfinity);
-    for (int i = 0; i < seen; ++i) best = larger(load(scores + i * kLanes), best);
-    *largest = largest_lane(best);
-    *total = exponentials_less<T>(scores, seen, *largest);
+    for (int i = 0; i < runs_of(visible); ++i) best = larger(load(scores + i * kLanes), best);
+    return largest_lane(best);
 }
 
 // Multiplies a row's exponentials by the scales of the values they weigh.
@@ -171,8 +171,10 @@ void attend_rows(const TilePart& t, const Softmax& out) {
     if constexpr (kRounds<T>) least &= ~1;
     const int64_t size = t.store->size;
     score_rows<T, R>(t, most, scores);
+    // All of one before the other: a row's largest is waited for while others' are sought.
+    for (int r = 0; r < R; ++r) out.largest[r] = largest_score(scores + r * kRowScores, t.visible[r]);
     for (int r = 0; r < R; ++r)
-        exponentiate_row<T>(scores + r * kRowScores, t.visible[r], out.largest + r, out.total + r);
+        out.total[r] = exponentials_less<T>(scores + r * kRowScores, runs_of(t.visible[r]), out.largest[r]);
     if constexpr (kTokenScales<T>)
         for (int r = 0; r < R; ++r) scale_row(t, t.visible[r], scores + r * kRowScores);
     std::memset(out.output, 0, R * size * sizeof(float));

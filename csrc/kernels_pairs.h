@@ -2,6 +2,8 @@
 // multiply-adds, the second number's first, that take subnormal numbers for zero. The bits are those of kernels_attention.h
 // over a plain bfloat16 store where no number is subnormal. Included after that.
 
+// So many rows or fewer wait for keys and values; more have others behind them, that find them in the cache.
+constexpr int kFetching = 3;
 constexpr int kPairVectors = width_for(kTile);
 
 // sums[r][i] += the products of a pair of factors, factors[r * stride] and the next, with pairs[i].
@@ -32,7 +34,8 @@ inline void score_pairs(const TilePart& t, int keys, float* scores) {
             for (int i = 0; i < N; ++i) sums[r][i] = wide_splat(0.0f);
         for (int64_t d = 0; d < size; d += 2) {
             const int64_t row = d / 2 * block_size;
-            for (int i = 0; i < N * kWideRuns; i += 2) prefetch(later[i] + row);
+            if constexpr (R <= kFetching)
+                for (int i = 0; i < N * kWideRuns; i += 2) prefetch(later[i] + row);
             __m512bh pairs[N];
             for (int i = 0; i < N; ++i) pairs[i] = wide_key_pairs(runs + i * kWideRuns, row);
             add_pairs<R, N>(sums, t.q_bfloat16 + d, size, pairs);
@@ -57,7 +60,7 @@ inline void add_pair_vectors(const TilePart& t, int begin, int end, int64_t d, c
         const Pair *at = runs[key / kLanes] + offset, *ahead = runs[key / kLanes + kRunsAhead] + offset;
         __m512bh pairs[N];
         for (int i = 0; i < N; ++i) {
-            prefetch(ahead + i * kWide);
+            if constexpr (R <= kFetching) prefetch(ahead + i * kWide);
             pairs[i] = (__m512bh)_mm512_and_si512(_mm512_loadu_si512(at + i * kWide), _mm512_set1_epi32(mask));
         }
         add_pairs<R, N>(sums, weights + key, kRowScores, pairs);
@@ -87,9 +90,20 @@ inline void add_pair_keys(const TilePart& t, int begin, int end, const Bfloat16*
     }
 }
 
-inline void narrow_row(const float* from, int keys, Bfloat16* to) {
-    for (int k = 0; k < keys; k += kWide)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + k), (__m256i)_mm512_cvtneps_pbh(wide_load(from + k)));
+inline Wide widened(__m256bh x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16));
+}
+
+// exponentials_less for the first `runs` runs of scores, to bfloat16. What is written behind those nobody looks at.
+inline float narrow_exponentials(const float* scores, int runs, float largest, Bfloat16* to) {
+    F8 sums = splat(0.0f);
+    for (int i = 0; i < runs; i += kWideRuns) {
+        const Wide exact = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
+        const __m256bh each = _mm512_cvtneps_pbh(exact);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), (__m256i)each);
+        sums = i + kWideRuns <= runs ? add_runs(sums, widened(each)) : sums + lower(widened(each));
+    }
+    return sum_lanes(sums);
 }
 
 template <int R>
@@ -104,10 +118,10 @@ void attend_pairs(const TilePart& t, const Softmax& out) {
     least &= ~1;
     const int64_t size = t.store->size;
     score_pairs<R>(t, most, scores);
+    for (int r = 0; r < R; ++r) out.largest[r] = largest_score(scores + r * kRowScores, t.visible[r]);
     for (int r = 0; r < R; ++r) {
-        float* row = scores + r * kRowScores;
-        exponentiate_row<Pair>(row, t.visible[r], out.largest + r, out.total + r);
-        narrow_row(row, t.visible[r], weights + r * kRowScores);
+        const int64_t row = r * kRowScores;
+        out.total[r] = narrow_exponentials(scores + row, runs_of(t.visible[r]), out.largest[r], weights + row);
     }
     std::memset(out.output, 0, R * size * sizeof(float));
     add_pair_keys<R>(t, 0, least, weights, out.output);

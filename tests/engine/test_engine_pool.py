@@ -11,6 +11,7 @@ import pytest
 from engine_runs import GREEDY, Answer, ChoiceKey, engine_of, finish, request, run, store_of, take, tokens
 
 from pageinn.engine.messages import FinishReason, RefusedError, SamplingParams
+from pageinn.kernels.slots import plain_keys
 
 
 def test_500_finished_requests_leave_nothing_in_use(tiny_path: Path) -> None:
@@ -93,14 +94,15 @@ def test_a_forks_copy_leaves_the_donors_block_untouched(tiny_path: Path) -> None
     donor = engine.core.scheduler._running[0].sequence
     assert donor is not None
     block = donor.table[2]
-    before = store_of(engine).keys[:, block, :, :, :8].copy()
+    store = store_of(engine)
+    before = plain_keys(store.keys[:, block], store.pairs)[..., :8].copy()
     engine.core.step()
     assert len(engine.core.scheduler._running) == 4
     tables = {tuple(choice.sequence.table[:2]) for choice in engine.core.scheduler._running if choice.sequence}
     tails = {choice.sequence.table[2] for choice in engine.core.scheduler._running if choice.sequence}
     assert len(tables) == 1, "full blocks are shared"
     assert len(tails) == 4, "the partly filled one is copied"
-    assert np.array_equal(store_of(engine).keys[:, block, :, :, :8], before)
+    assert np.array_equal(plain_keys(store.keys[:, block], store.pairs)[..., :8], before)
     finish(engine)
 
 
