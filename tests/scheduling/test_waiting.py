@@ -34,8 +34,8 @@ def test_one_more_than_may_wait_is_refused() -> None:
     sim.arrive(request("b", [2] * 8, 2), request("c", [3] * 8, 2, n=3))
     step = sim.arrive(request("d", [4] * 8, 2, n=2))
     assert endings(step.outcomes) == [("d", index, Ending.QUEUED_REQUESTS) for index in (0, 1)]
-    # 16 tokens wait, and 8 have started in the last two seconds.
-    assert [one.retry_after for one in step.outcomes if one.ending] == [4, 4]
+    # 16 tokens wait, and 8 have started in the last two seconds: another 8 in as many leave room for one.
+    assert [one.retry_after for one in step.outcomes if one.ending] == [2, 2]
     assert sim.counters["refused_by_requests"] == 1
     sim.run()
     assert {key[0] for key, ending in sim.endings.items() if ending is Ending.LENGTH} == {"a", "b", "c"}
@@ -193,7 +193,50 @@ def test_what_waits_to_be_forgotten_is_bounded() -> None:
         backlog.start(str(second), float(second))
     assert len(backlog._starts) <= 60
     assert len(backlog._deadlines) <= 100
-    assert backlog.retry_after(10_000.0) == 1
+    assert backlog.retry_after(request("late", [1] * 8), Ending.QUEUE_TIMEOUT, 10_000.0) == 1
+
+
+def backlog_at_ten_a_second(**settings: object) -> Backlog:
+    """At time 10: ten requests of 100 tokens wait, and 100 tokens have started in the last ten seconds."""
+    backlog = Backlog(SchedulerConfig(**settings))
+    backlog.add(request("first", [1] * 100), 0.0)
+    backlog.start("first", 0.0)
+    for number in range(10):
+        backlog.add(request(str(number), [1] * 100), 10.0)
+    return backlog
+
+
+@pytest.mark.parametrize(
+    ("settings", "length", "ending", "expected"),
+    [
+        ({"max_queued_requests": 10}, 1, Ending.QUEUED_REQUESTS, 10),  # one request of the ten
+        ({"max_queued_tokens": 1000}, 50, Ending.QUEUED_TOKENS, 5),  # as many tokens as it has itself
+        ({"max_queued_tokens": 1200}, 250, Ending.QUEUED_TOKENS, 5),
+        ({"max_queued_tokens": 1000}, 5000, Ending.QUEUED_TOKENS, 100),  # until nobody waits: it is taken in then
+        ({"queue_timeout": 40.0}, 50, Ending.QUEUE_TIMEOUT, 60),  # when a queue of 40 seconds is left
+        ({"queue_timeout": 500.0}, 50, Ending.QUEUE_TIMEOUT, 1),
+    ],
+)
+def test_who_is_turned_away_is_told_when_there_will_be_room(
+    settings: dict[str, object], length: int, ending: Ending, expected: int
+) -> None:
+    backlog = backlog_at_ten_a_second(**settings)
+    assert backlog.retry_after(request("late", [1] * length), ending, 10.0) == expected
+
+
+def test_each_of_many_is_told_another_time_and_none_more_than_the_queue_takes() -> None:
+    """Places come free every ten seconds; the queue takes a hundred. Later, those that have passed are no matter."""
+    backlog = backlog_at_ten_a_second(max_queued_requests=10)
+    late = request("late", [1] * 100)
+    told = [backlog.retry_after(late, Ending.QUEUED_REQUESTS, 10.0) for _ in range(12)]
+    assert told == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 100, 100]
+    backlog.forget("0")
+    backlog.start("1", 40.0)
+    # 1,000 tokens wait, and 200 have started in 40 seconds: 200 s for all. What was promised is over in 70.
+    backlog.add(request("new", [1] * 100), 40.0)
+    backlog.add(request("newer", [1] * 100), 40.0)
+    assert backlog.retry_after(late, Ending.QUEUED_REQUESTS, 40.0) == 70
+    assert backlog.retry_after(late, Ending.QUEUED_REQUESTS, 40.0) == 90
 
 
 def test_a_tenant_that_is_forgotten_leaves_no_turn_behind() -> None:

@@ -46,6 +46,8 @@ class Backlog:
         self._deadlines: list[tuple[float, str]] = []
         self._starts: deque[tuple[float, int]] = deque()
         self._started_tokens = 0
+        #: Until when the room that comes free is spoken for by those who were told when to come back.
+        self._promised = 0.0
 
     @property
     def requests(self) -> int:
@@ -102,13 +104,33 @@ class Backlog:
         deadline, request_id = entry
         return request_id in self._waiting and self._waiting[request_id].deadline == deadline
 
-    def retry_after(self, now: float) -> int:
-        """Seconds, at least 1, after which the queue as it is will have had its turn, at the rate of late."""
+    def retry_after(self, request: Request, ending: Ending, now: float) -> int:
+        """Seconds, at least 1, after which a request that is turned away may be sent again, at the rate of late.
+
+        By then the queue has room for it, or, for one that waited too long, is so short that its turn comes in time.
+        Of several, each is told its own place in what comes free, so that they do not come back at once for the first;
+        none is told more than the whole queue takes.
+        """
         self._forget_starts(now)
         if not self._started_tokens:
             return int(_RATE_SECONDS) if self.tokens else 1
-        seconds = max(now - self._starts[0][0], 1.0)
-        return min(max(ceil(self.tokens * seconds / self._started_tokens), 1), _LONGEST_RETRY)
+        pace = max(now - self._starts[0][0], 1.0) / self._started_tokens
+        whole = now + self.tokens * pace
+        room = max(now + self._in_the_way(request, ending, pace) * pace, self._promised)
+        self._promised = min(room + _tokens(request) * pace, whole)
+        return min(max(ceil(min(room, whole) - now), 1), _LONGEST_RETRY)
+
+    def _in_the_way(self, request: Request, ending: Ending, pace: float) -> float:
+        """Tokens that have to start before a request is taken in, or, for one that waited too long, started in time."""
+        config = self._config
+        match ending:
+            case Ending.QUEUED_REQUESTS if config.max_queued_requests is not None:
+                return self.tokens * (self.requests + 1 - config.max_queued_requests) / self.requests
+            case Ending.QUEUED_TOKENS if config.max_queued_tokens is not None:
+                return self.tokens + _tokens(request) - config.max_queued_tokens
+            case _:
+                timeout = config.queue_timeout if request.queue_timeout is None else request.queue_timeout
+                return self.tokens if timeout is None else self.tokens - timeout / pace
 
     def _forget_starts(self, now: float) -> None:
         while self._starts and self._starts[0][0] <= now - _RATE_SECONDS:

@@ -233,7 +233,7 @@ class Scheduler:
         self._held += request.n - 1
 
     def _turned_away(self, request: Request, ending: Ending) -> list[Outcome]:
-        retry = self.backlog.retry_after(self._now)
+        retry = self.backlog.retry_after(request, ending, self._now)
         return [Outcome(request.request_id, index, None, ending, 0, 0, retry) for index in range(request.n)]
 
     def _expire(self, ended: list[Outcome]) -> None:
