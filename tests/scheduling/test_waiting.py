@@ -11,7 +11,7 @@ from pageinn.memory.manager import MemoryManager
 from pageinn.memory.retention import Retain
 from pageinn.memory.scopes import DEFAULT, Scope
 from pageinn.memory.shares import Share
-from pageinn.scheduling.backlog import Backlog
+from pageinn.scheduling.backlog import Backlog, Queued
 from pageinn.scheduling.config import ConfigError, SchedulerConfig
 from pageinn.scheduling.lengths import ENOUGH
 from pageinn.scheduling.plan import Abort, Arrive, Ending, Outcome, Request, Weigh
@@ -237,6 +237,17 @@ def test_each_of_many_is_told_another_time_and_none_more_than_the_queue_takes() 
     backlog.add(request("newer", [1] * 100), 40.0)
     assert backlog.retry_after(late, Ending.QUEUED_REQUESTS, 40.0) == 70
     assert backlog.retry_after(late, Ending.QUEUED_REQUESTS, 40.0) == 90
+
+
+def test_what_waits_elsewhere_counts_for_when_there_will_be_room() -> None:
+    """100 tokens started in ten seconds; ten requests of as many wait for a disk, and none here."""
+    backlog = Backlog(SchedulerConfig(max_queued_requests=10))
+    backlog.add(request("first", [1] * 100), 0.0)
+    backlog.start("first", 0.0)
+    backlog.elsewhere = Queued(10, 1000)
+    late = request("late", [1] * 50)
+    assert backlog.objection(late) is Ending.QUEUED_REQUESTS
+    assert backlog.retry_after(late, Ending.QUEUED_REQUESTS, 10.0) == 10
 
 
 def test_a_tenant_that_is_forgotten_leaves_no_turn_behind() -> None:

@@ -54,14 +54,18 @@ class Backlog:
         """Requests that have not started."""
         return len(self._waiting)
 
+    @property
+    def all(self) -> Queued:
+        """What waits here and elsewhere."""
+        return Queued(self.requests + self.elsewhere.requests, self.tokens + self.elsewhere.tokens)
+
     def objection(self, request: Request) -> Ending | None:
         """Which bound one more request would pass. Where nobody waits there is always room."""
         config = self._config
-        requests = self.requests + self.elsewhere.requests
+        requests, queued = self.all
         if config.max_queued_requests is not None and requests >= config.max_queued_requests:
             return Ending.QUEUED_REQUESTS
-        tokens = self.tokens + self.elsewhere.tokens + _tokens(request)
-        if config.max_queued_tokens is not None and requests and tokens > config.max_queued_tokens:
+        if config.max_queued_tokens is not None and requests and queued + _tokens(request) > config.max_queued_tokens:
             return Ending.QUEUED_TOKENS
         return None
 
@@ -113,9 +117,9 @@ class Backlog:
         """
         self._forget_starts(now)
         if not self._started_tokens:
-            return int(_RATE_SECONDS) if self.tokens else 1
+            return int(_RATE_SECONDS) if self.all.tokens else 1
         pace = max(now - self._starts[0][0], 1.0) / self._started_tokens
-        whole = now + self.tokens * pace
+        whole = now + self.all.tokens * pace
         room = max(now + self._in_the_way(request, ending, pace) * pace, self._promised)
         self._promised = min(room + _tokens(request) * pace, whole)
         return min(max(ceil(min(room, whole) - now), 1), _LONGEST_RETRY)
@@ -123,14 +127,15 @@ class Backlog:
     def _in_the_way(self, request: Request, ending: Ending, pace: float) -> float:
         """Tokens that have to start before a request is taken in, or, for one that waited too long, started in time."""
         config = self._config
+        requests, tokens = self.all
         match ending:
             case Ending.QUEUED_REQUESTS if config.max_queued_requests is not None:
-                return self.tokens * (self.requests + 1 - config.max_queued_requests) / self.requests
+                return tokens * (requests + 1 - config.max_queued_requests) / requests
             case Ending.QUEUED_TOKENS if config.max_queued_tokens is not None:
-                return self.tokens + _tokens(request) - config.max_queued_tokens
+                return tokens + _tokens(request) - config.max_queued_tokens
             case _:
                 timeout = config.queue_timeout if request.queue_timeout is None else request.queue_timeout
-                return self.tokens if timeout is None else self.tokens - timeout / pace
+                return tokens if timeout is None else tokens - timeout / pace
 
     def _forget_starts(self, now: float) -> None:
         while self._starts and self._starts[0][0] <= now - _RATE_SECONDS:
