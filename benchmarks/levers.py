@@ -1,8 +1,9 @@
 """What each lever does to the workloads of benchmarks/peers: `python benchmarks/levers.py [--runs N] [--pairs N]`.
 
 One engine for each setting, in process, all taken through the same requests in turn; a ratio is the seconds without the
-lever over those with it, in the same run. Keeping is then measured on prompts that share nothing, in interleaved pairs,
-by how much it loses there. Ends with status 1 if a bar is missed.
+lever over those with it, in the same run. Keeping is then measured on prompts that share nothing, by how much it loses
+there: two engines take the same requests, a step each in turn, so that the machine's pace is the same for both. Ends
+with status 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -99,33 +100,51 @@ def opened(setting: str) -> Engine:
     return engine
 
 
+class Drive:
+    """An engine answering clients, each of which asks again as soon as it is answered; caches are cold at first."""
+
+    def __init__(self, engine: Engine, clients: Sequence[Client]) -> None:
+        self.seconds = 0.0
+        self._core = engine.core
+        self._core.reset_prefix_cache()
+        steps = [[step for step in client if isinstance(step, Step)] for client in clients]
+        self._waiting = {f"{place}": waiting for place, waiting in enumerate(steps)}
+        for name in self._waiting:
+            self._submit(name)
+
+    def step(self) -> bool:
+        """One step, whose time is counted. False once all clients are answered."""
+        began = time.perf_counter()
+        for delta in self._core.step():
+            if delta.finish_reason is not None and self._waiting[delta.request_id]:
+                self._submit(delta.request_id)
+        self.seconds += time.perf_counter() - began
+        return not self._core.idle
+
+    def _submit(self, name: str) -> None:
+        step = self._waiting[name].pop(0)
+        sampling = SamplingParams(max_tokens=step.max_tokens, temperature=0.0, ignore_eos=True)
+        self._core.submit(GenerationRequest(name, step.prompt, sampling))
+
+
 def drive(engine: Engine, clients: Sequence[Client]) -> float:
-    """Seconds until all clients are answered, each of which asks again as soon as it is answered; caches are cold."""
-    engine.core.reset_prefix_cache()
-    waiting = {f"{place}": [step for step in client if isinstance(step, Step)] for place, client in enumerate(clients)}
-    began = time.perf_counter()
-    for name, steps in waiting.items():
-        submit(engine, name, steps.pop(0))
-    while not engine.core.idle:
-        for delta in engine.core.step():
-            if delta.finish_reason is not None and waiting[delta.request_id]:
-                submit(engine, delta.request_id, waiting[delta.request_id].pop(0))
-    return time.perf_counter() - began
-
-
-def submit(engine: Engine, name: str, step: Step) -> None:
-    sampling = SamplingParams(max_tokens=step.max_tokens, temperature=0.0, ignore_eos=True)
-    engine.core.submit(GenerationRequest(name, step.prompt, sampling))
+    """Seconds until all clients are answered."""
+    driven = Drive(engine, clients)
+    while driven.step():
+        pass
+    return driven.seconds
 
 
 def interleaved(engines: dict[str, Engine], count: int) -> list[tuple[float, float]]:
-    """(seconds off, seconds keeping) on `none`; which of the two goes first alternates."""
+    """(seconds off, seconds keeping) on `none`, a step of each in turn; which of the two goes first alternates."""
     pairs = []
     for pair in range(count):
-        order = ("off", "keep") if pair % 2 else ("keep", "off")
-        taken = {setting: drive(engines[setting], workload("none", 1000 + pair)) for setting in order}
-        pairs.append((taken["off"], taken["keep"]))
-        print(f"pair {pair + 1}: off {taken['off']:.2f} s, keep {taken['keep']:.2f} s", file=sys.stderr, flush=True)
+        driven = {setting: Drive(engines[setting], workload("none", 1000 + pair)) for setting in ("off", "keep")}
+        order = [driven[setting] for setting in (("off", "keep") if pair % 2 else ("keep", "off"))]
+        while order:
+            order = [each for each in order if each.step()]
+        pairs.append((driven["off"].seconds, driven["keep"].seconds))
+        print(f"pair {pair + 1}: off {pairs[-1][0]:.2f} s, keep {pairs[-1][1]:.2f} s", file=sys.stderr, flush=True)
     return pairs
 
 
