@@ -99,10 +99,11 @@ private:
     }
 
     void list_pieces(const Strip& strip) {
+        const int64_t number = static_cast<int64_t>(strips_.size());
         const int64_t step = strip.chained ? std::max<int64_t>(1, most_ / strip.tiles()) : strip.end;
         for (int64_t begin = strip.begin; begin < strip.end; begin += step)
             for (int64_t head = 0; head < a_.store.heads; ++head)
-                pieces_.push_back({static_cast<int64_t>(strips_.size()), head, begin, std::min(begin + step, strip.end)});
+                pieces_.push_back({number, head, begin, std::min(begin + step, strip.end)});
         strips_.push_back(strip);
     }
 
@@ -114,7 +115,8 @@ private:
                 rows_.push_back(row);
         }
         const int32_t* table = a_.tables + shared_.order[run.first] * a_.table_width;
-        const int64_t most = kTile * std::clamp<int64_t>(most_, 1, kStripTiles), end = static_cast<int64_t>(rows_.size());
+        const int64_t most = kTile * std::clamp<int64_t>(most_, 1, kStripTiles);
+        const int64_t end = static_cast<int64_t>(rows_.size());
         for (int64_t row = first; row < end; row += most)
             list_pieces({row, std::min(most, end - row), table, run.begin, run.end, true});
     }
@@ -155,7 +157,8 @@ private:
     void find_runs(const Strip& strip, int64_t head, int64_t partition, int64_t keys, KeyRuns& runs) const {
         const Store& s = a_.store;
         const int64_t bytes = slot_bytes(s.type), numbers = s.type == StoreType::kBfloat16Pairs ? 2 : 1;
-        int64_t count = 0, block = partition * kPartition / s.block_size, offset = partition * kPartition % s.block_size;
+        const int64_t begin = partition * kPartition;
+        int64_t count = 0, block = begin / s.block_size, offset = begin % s.block_size;
         for (; count * kLanes < keys; ++count) {
             const int64_t first = (strip.table[block] * s.heads + head) * s.block_size;
             runs.keys[count] = static_cast<const char*>(s.keys) + (first * s.size + offset * numbers) * bytes;

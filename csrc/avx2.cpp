@@ -1,5 +1,5 @@
-// The innermost functions with AVX2, FMA and F16C. Only this file is compiled for them, and it is entered only where the
-// processor has them. It must therefore define nothing with external linkage but avx2_kernels(): an inline function
+// The innermost functions with AVX2, FMA and F16C. Only this file is compiled for them, and it is entered only where
+// the processor has them. It must therefore define nothing with external linkage but avx2_kernels(): an inline function
 // that both this file and a portable one emit would be merged by the linker, and crash an older processor.
 #include "kernels.h"
 

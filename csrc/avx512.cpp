@@ -1,6 +1,5 @@
-// The innermost functions with AVX-512 and its byte products (VNNI). Only this file is compiled for them, and it is entered
-// only where the processor has them. Like avx2.cpp it must define nothing else with external linkage. Its results have the
-// bits of avx2.cpp's.
+// The innermost functions with AVX-512 and its byte products (VNNI), entered only where the processor has them. Like
+// avx2.cpp it must define nothing else with external linkage. Its results have the bits of avx2.cpp's.
 #include "kernels.h"
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// What avx512.cpp has, and attention over bfloat16 stores in pairs (BF16). Like avx512.cpp it must define nothing else with
-// external linkage.
+// What avx512.cpp has, and attention over bfloat16 stores in pairs (BF16). Like avx2.cpp it must define nothing else
+// with external linkage.
 #include "kernels.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Eight lanes of AVX2, FMA and F16C. Included by avx2.cpp and avx512.cpp inside an anonymous namespace, after
+// Eight lanes of AVX2, FMA and F16C. Included by avx2.cpp and those of AVX-512 inside an anonymous namespace, after
 // immintrin.h.
 
 typedef __m256 F8;
@@ -20,9 +20,9 @@ inline F8 load(const Bfloat16* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-// A float16 and an e5m2 have the same exponent. An e4m3's is half as wide, which leaves its numbers 256 times too small,
-// subnormal ones too. Shifted so, bit 14 has the sign once more and must be clear, or set to make a NaN of all ones:
-// adding one to those carries into it.
+// A float16 and an e5m2 have the same exponent. An e4m3's is half as wide, which leaves its numbers 256 times too
+// small, subnormal ones too. Shifted so, bit 14 has the sign once more and must be clear, or set to make a NaN of all
+// ones: adding one to those carries into it.
 inline F8 load(const Fp8E4m3* p) {
     const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     const __m128i bits = _mm_slli_epi16(wide, 7);

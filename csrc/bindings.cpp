@@ -27,7 +27,8 @@ struct DType {
     const char* codes;  // buffer format characters
     int bytes;
 };
-constexpr DType kFloat32{"float32", "f", 4}, kFloat16{"float16", "e", 2}, kUint16{"uint16", "H", 2}, kUint8{"uint8", "B", 1},
+constexpr DType kFloat32{"float32", "f", 4}, kFloat16{"float16", "e", 2}, kUint16{"uint16", "H", 2},
+    kUint8{"uint8", "B", 1},
     kInt8{"int8", "b", 1}, kInt32{"int32", "il", 4}, kInt64{"int64", "lq", 8}, kUint64{"uint64", "LQ", 8};
 
 [[noreturn]] void fail(const std::string& text) { throw nb::value_error(text.c_str()); }
@@ -137,7 +138,8 @@ constexpr StoreDType kStoreDTypes[] = {
     {"bfloat16", StoreType::kBfloat16, kUint16}, {"fp8_e4m3", StoreType::kFp8E4m3, kUint8},
     {"fp8_e5m2", StoreType::kFp8E5m2, kUint8},   {"int8", StoreType::kInt8, kInt8}};
 
-// A LayerStore: the tuple (keys, values, dtype, key scales, value scales, pairs), checked. Holds its arrays while it lives.
+// A LayerStore: the tuple (keys, values, dtype, key scales, value scales, pairs), checked. Holds its arrays while it
+// lives.
 class StoreArrays {
 public:
     explicit StoreArrays(nb::handle tuple, Array::Access access = Array::kRead)
@@ -159,6 +161,7 @@ public:
             fail("a block must hold a multiple of 8 tokens, not " + std::to_string(store_.block_size));
         if (is_bfloat16(store_.type) && store_.size % 2)
             fail("a bfloat16 store needs a head of an even size, not " + std::to_string(store_.size));
+        if (!PyBool_Check(PyTuple_GET_ITEM(tuple.ptr(), 5))) fail("store.pairs must be a bool");
         if (PyTuple_GET_ITEM(tuple.ptr(), 5) == Py_True) {
             if (store_.type != StoreType::kBfloat16) fail("only a bfloat16 store can be in pairs");
             store_.type = StoreType::kBfloat16Pairs;

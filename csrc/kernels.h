@@ -95,8 +95,8 @@ static inline int64_t slot_bytes(StoreType type) {
 }
 
 // One layer's store: keys [blocks, heads, size, block_size], values [blocks, heads, block_size, size]; in pairs, keys
-// [blocks, heads, size / 2, block_size] of two dimensions and values [blocks, heads, block_size / 2, size] of two tokens.
-// Scales of fp8 are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
+// [blocks, heads, size / 2, block_size] of two dimensions and values [blocks, heads, block_size / 2, size] of two
+// tokens. Scales of fp8 are float [heads], of int8 Bfloat16 [blocks, heads, block_size]; others have none.
 struct Store {
     void* keys;
     void* values;
@@ -114,7 +114,7 @@ struct Store {
 struct KeyRuns {
     static constexpr int kRuns = kPartition / kLanes;
     static constexpr int kSpare = 8;
-    const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart, or [size / 2] rows of eight pairs
+    const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart, or [size / 2] of eight pairs
     const void* values[kRuns + kSpare];  // each [eight][size], or [four][size] pairs
     const Bfloat16* key_scales[kRuns + kSpare];  // of int8, each [eight]
     const Bfloat16* value_scales[kRuns];

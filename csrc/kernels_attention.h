@@ -20,8 +20,8 @@ inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
     }
 }
 
-// Whether what multiplies a store's numbers is rounded to bfloat16 like those, and of two dimensions or tokens that follow
-// each other the second is added first: what an instruction does that multiplies pairs, where there is one.
+// Whether what multiplies a store's numbers is rounded to bfloat16 like those, and of two dimensions or tokens that
+// follow each other the second is added first: what an instruction does that multiplies pairs, where there is one.
 template <class T>
 constexpr bool kRounds = std::is_same_v<T, Bfloat16>;
 
@@ -41,8 +41,8 @@ inline void score_runs(const TilePart& t, int first, float* scores) {
     Wide sums[R][W];
     for (int r = 0; r < R; ++r)
         for (int i = 0; i < W; ++i) sums[r][i] = wide_splat(0.0f);
-    for (int64_t i = 0; i < size; ++i) {
-        const int64_t d = kRounds<T> ? i ^ 1 : i;
+    for (int64_t n = 0; n < size; ++n) {
+        const int64_t d = kRounds<T> ? n ^ 1 : n;
         for (int i = 0; i < W * kWideRuns; i += 2) prefetch(later[i] + d * block_size);
         add_products<R, W>(
             sums, [&](int r) { return wide_splat(t.q[r * size + d]); },
@@ -66,8 +66,8 @@ inline void score_rows(const TilePart& t, int keys, float* scores) {
     for (int k = 0; k < keys; k += W * kWide) score_runs<T, R, W>(t, k / kLanes, scores + k);
 }
 
-// Turns the first `runs` runs of scores into exponentials of what they exceed `largest` by, and returns their sum, which
-// is of eight lanes' sums however wide a vector is.
+// Turns the first `runs` runs of scores into exponentials of what they exceed `largest` by, and returns their sum,
+// which is of eight lanes' sums however wide a vector is.
 template <class T>
 inline float exponentials_less(float* scores, int runs, float largest) {
     F8 sums = splat(0.0f);
@@ -106,8 +106,8 @@ inline void scale_row(const TilePart& t, int visible, float* weights) {
         store(weights + i * kLanes, load(weights + i * kLanes) * load(t.runs->value_scales[i]));
 }
 
-// Calls body(value, ahead, key) for the partition's keys [begin, end), in the order in which they are added: the key's value
-// and one read later. `begin` is even.
+// Calls body(value, ahead, key) for the partition's keys [begin, end), in the order in which they are added: the key's
+// value and one read later. `begin` is even.
 template <class T, class Body>
 inline void for_values(const TilePart& t, int begin, int end, Body body) {
     constexpr int kRunsAhead = 4;

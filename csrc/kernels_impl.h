@@ -1,5 +1,5 @@
-// The kernels, written once over eight-lane vectors. Included by portable.cpp, avx2.cpp and avx512.cpp inside an
-// anonymous namespace, after F8, I8, splat, load, store_types.h, store, fma, to_float, splat_bytes, dot,
+// The kernels, written once over eight-lane vectors. Included by every instruction set's file inside an anonymous
+// namespace, after F8, I8, splat, load, store_types.h, store, fma, to_float, splat_bytes, dot,
 // exponentials_of, Wide and its functions, and kIsa.
 //
 // Every function does the same operations in the same order for a row (or a row and output, or a row and key),

@@ -50,9 +50,13 @@ inline void write_outputs(const OutRows& out, int64_t row, int64_t panel, int64_
 template <int N>
 using Count = std::integral_constant<int, N>;
 
-// Weights that are read once per step come from memory: so far ahead, the wait for them is hidden. A single row
-// computes so little that the hardware's own prefetching does better.
-constexpr int kAhead = 4096;
+// Asks for weights that are read once per step, and come from memory: so far ahead, the wait for them is hidden. Into
+// the second-level cache, which has room for more requests on their way than the first. One row or two compute so
+// little that the hardware's own prefetching does as well.
+inline void fetch_weights(const uint8_t* bytes) {
+    constexpr int kAhead = 12288, kSecondLevel = 2;
+    __builtin_prefetch(bytes + kAhead, 0, kSecondLevel);
+}
 
 template <int R>
 void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64_t row, int64_t panel) {
@@ -66,7 +70,7 @@ void int8_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
         I8 exact[R][2];
         for (int r = 0; r < R; ++r) exact[r][0] = exact[r][1] = splat_int(x.starts[(row + r) * w.groups + g]);
         for (int k = 0; k < kGroup; k += 4) {
-            if (R > 1) prefetch(bytes + k * kPanel + kAhead);
+            if (R > 2) fetch_weights(bytes + k * kPanel);
             for (int r = 0; r < R; ++r) {
                 const auto four = splat_bytes(integers + r * width + k);
                 exact[r][0] = dot(exact[r][0], bytes + k * kPanel, four);

@@ -1,6 +1,6 @@
 // Attention over a bfloat16 store in pairs, by an instruction that adds the products of two pairs of numbers: two fused
-// multiply-adds, the second number's first, that take subnormal numbers for zero. The bits are those of kernels_attention.h
-// over a plain bfloat16 store where no number is subnormal. Included after that.
+// multiply-adds, the second number's first, that take subnormal numbers for zero. The bits are those of
+// kernels_attention.h over a plain bfloat16 store where no number is subnormal. Included after that.
 
 // So many rows or fewer wait for keys and values; more have others behind them, that find them in the cache.
 constexpr int kFetching = 3;
@@ -45,8 +45,8 @@ inline void score_pairs(const TilePart& t, int keys, float* scores) {
     }
 }
 
-// Adds weight * value over the keys [begin, end), in order, for R rows and N wide vectors of dimensions. Prefetches. `begin`
-// is even; `mask` leaves of a pair of values what is seen.
+// Adds weight * value over the keys [begin, end), in order, for R rows and N wide vectors of dimensions. `begin` is
+// even; `mask` leaves of a pair of values what is seen.
 template <int R, int N, uint32_t mask>
 inline void add_pair_vectors(const TilePart& t, int begin, int end, int64_t d, const Bfloat16* weights, float* output) {
     constexpr int kRunsAhead = 4;

@@ -69,7 +69,8 @@ void write_pairs(const float* keys, const float* values, int64_t slot, const Sto
     }
 }
 
-// Asks for the lines that a token's keys and values will be written to: one for every dimension of a key or two, far apart.
+// Asks for the lines that a token's keys and values will be written to: one for every dimension of a key or two, far
+// apart.
 void fetch_slot(int64_t slot, const Store& s) {
     constexpr int64_t kLine = 64;
     const int64_t block = slot / s.block_size, offset = slot % s.block_size, bytes = slot_bytes(s.type);

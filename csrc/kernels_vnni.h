@@ -1,9 +1,6 @@
 // The quantised linear layer with AVX-512's byte products. The integer sums are exact and the float32 ones in the same
 // order, so the bits are those of linear_int8 in kernels_linear.h.
 
-// Farther ahead than where rows take longer.
-constexpr int kFarAhead = 8192;
-
 template <int R>
 void vnni_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64_t row, int64_t panel) {
     const int64_t width = w.groups * kGroup;
@@ -16,7 +13,7 @@ void vnni_tile(const Int8Weight& w, const Int8Rows& x, const OutRows& out, int64
         __m512i exact[R];
         for (int r = 0; r < R; ++r) exact[r] = _mm512_set1_epi32(x.starts[(row + r) * w.groups + g]);
         for (int k = 0; k < kGroup; k += 4) {
-            if (R > 2) prefetch(bytes + k * kPanel + kFarAhead);
+            if (R > 2) fetch_weights(bytes + k * kPanel);
             const __m512i weights = _mm512_load_si512(bytes + k * kPanel);
             for (int r = 0; r < R; ++r) {
                 int32_t four;

@@ -1,5 +1,5 @@
-// How the elements of a store are written, and how one of them is read. Included by portable.cpp,
-// avx2.cpp and avx512.cpp inside an anonymous namespace, after widen and narrow for Float16.
+// How the elements of a store are written, and how one of them is read. Included by every instruction set's file inside
+// an anonymous namespace, after widen and narrow for Float16.
 
 template <class T>
 constexpr bool kHeadScales = false;

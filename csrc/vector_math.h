@@ -1,4 +1,4 @@
-// Arithmetic over eight lanes that both instruction sets share. See kernels_impl.h.
+// Arithmetic over eight lanes that all instruction sets share. See kernels_impl.h.
 
 typedef uint32_t U8 __attribute__((vector_size(32)));
 
@@ -6,8 +6,8 @@ constexpr float kInfinity = __builtin_inff();
 
 inline F8 larger(F8 a, F8 b) { return a > b ? a : b; }
 
-// exp to about 1e-7 relative (Cephes' polynomial) of at most 88; 0 below -87.3, and NaN for NaN. Of 0 it is exactly 1. V is
-// a vector of floats, U one of as many unsigned integers.
+// exp to about 1e-7 relative (Cephes' polynomial) of at most 88; 0 below -87.3, and NaN for NaN. Of 0 it is exactly 1.
+// V is a vector of floats, U one of as many unsigned integers.
 template <class V, class U>
 inline V exp_lanes(V x) {
     const V zero = {};

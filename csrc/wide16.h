@@ -1,5 +1,5 @@
-// Attention's vectors of sixteen lanes: see kernels_attention.h. Included after immintrin.h and avx_vectors.h. Every lane
-// computes what eight lanes would: the bits of results are those of AVX2.
+// Attention's vectors of sixteen lanes: see kernels_attention.h. Included after immintrin.h and avx_vectors.h. Every
+// lane computes what eight lanes would: the bits of results are those of AVX2.
 
 typedef __m512 Wide;
 typedef uint32_t WideBits __attribute__((vector_size(64)));

@@ -108,7 +108,8 @@ def test_rotary_write_agrees_with_the_reference(
         assert same_bits(array, other)
     before = empty_store(heads, 12, 8, kind, fill=7)
     same = plain_values(before.values, before.pairs) == plain_values(our_store.values, before.pairs)
-    assert same.all(axis=(1, 3)).sum() == 12 * 8 - (slots >= 0).sum()
+    others = np.setdiff1d(np.arange(12 * 8), slots)
+    assert same.all(axis=(1, 3)).reshape(-1)[others].all()
 
 
 def test_pairs_are_of_two_dimensions_of_a_key_and_of_two_tokens_of_a_value(backend: CpuBackend) -> None:

@@ -101,7 +101,7 @@ def test_running_requests_do_not_get_what_a_minimum_keeps() -> None:
     assert manager.can_admit(A, manager.match(A, wanted), 12), "its own tenant may"
     for _ in range(9):
         manager.record(running, 7)
-    assert manager.can_reserve(running), "the last one that runs is not stopped by what is only kept"
+    assert manager.reserve(running), "the last one that runs is not stopped by what is only kept"
     manager.release(running)
     manager.check()
     whole = pack(prompt(4, 10))

@@ -80,6 +80,17 @@ def test_a_request_that_has_not_started_in_time_is_given_up() -> None:
     assert sim.endings["long", 1] is Ending.LENGTH
 
 
+def test_those_that_are_given_up_together_are_not_in_each_others_way() -> None:
+    """Ten wait 20 seconds behind one that runs; nobody is left, so that all may come back at once."""
+    sim = engine(queue_timeout=20.0)
+    sim.arrive(request("runs", [1] * 8, 40))
+    sim.arrive(*(request(str(number), [2] * 80, 2) for number in range(10)))
+    told = []
+    for _ in range(22):
+        told += [one.retry_after for one in sim.step().outcomes if one.ending is Ending.QUEUE_TIMEOUT]
+    assert told == [1] * 10
+
+
 def test_a_preempted_choice_has_no_deadline() -> None:
     sim = SimulatedEngine(MemoryManager(10, 4), SchedulerConfig(8, 64, 1000, queue_timeout=3.0, admission="optimistic"))
     sim.arrive(request("old", [1] * 14, 12, ignore_eos=True), request("new", [2] * 14, 12, ignore_eos=True))

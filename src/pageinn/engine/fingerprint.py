@@ -53,7 +53,7 @@ def _parts(
 ) -> Iterator[bytes]:
     yield from _weights(checkpoint, backend, quantization)
     yield json.dumps(checkpoint.tokenizer, default=_listed, sort_keys=True).encode()
-    yield f"{store.dtype} {store.block_size}".encode()
+    yield store.layout.encode()
     for table in (decoder.cos, decoder.sin, *store.declared_scales()):
         yield hashlib.sha256(table.tobytes()).digest()
 

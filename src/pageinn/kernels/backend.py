@@ -192,7 +192,8 @@ class Backend(Protocol):
         (max, sum, output), merged left to right. Slots outside the mask are never read into a sum. What multiplies the
         numbers of a bfloat16 store is rounded to bfloat16 as well: queries times scale, and weights (the exponentials
         of what scores exceed the partition's largest by), whose sum is that of what is multiplied. Sums are float32,
-        and of two dimensions or keys 2n and 2n + 1 the latter is added first, in pairs or not. D is then even.
+        and of two dimensions or keys 2n and 2n + 1 the latter is added first, in pairs or not (but by numpy, which has
+        an order of its own). D is then even.
         out: [T, H, D], C-contiguous.
         """
         ...

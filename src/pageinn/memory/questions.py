@@ -170,11 +170,6 @@ class Questions:
         """Whether the sequence has a slot for its last known token."""
         return len(sequence.packed) <= len(sequence.table) * self.tree.block_bytes
 
-    def can_reserve(self, sequence: Sequence) -> bool:
-        """Whether there is a block for the sequence's last known token."""
-        missing = self.blocks_for(sequence.num_tokens) - len(sequence.table)
-        return self.budget.has(sequence.account.scope.tenant, missing, self._alone(sequence))
-
     def can_fork(self, parent: Sequence) -> bool:
         """Whether a fork finds a block for the parent's partly filled one, if it has one."""
         if self.prefix_cache is PrefixCache.OFF or parent.unshared:

@@ -113,7 +113,7 @@ class Backlog:
 
         By then the queue has room for it, or, for one that waited too long, is so short that its turn comes in time.
         Of several, each is told its own place in what comes free, so that they do not come back at once for the first;
-        none is told more than the whole queue takes.
+        none is told more than the whole queue takes. Where nothing has started of late there is no rate: a minute.
         """
         self._forget_starts(now)
         if not self._started_tokens:

@@ -237,7 +237,11 @@ class Scheduler:
         return [Outcome(request.request_id, index, None, ending, 0, 0, retry) for index in range(request.n)]
 
     def _expire(self, ended: list[Outcome]) -> None:
-        for request_id in self.backlog.expired(self._now):
+        late = self.backlog.expired(self._now)
+        # All of them are out of the way by the time that any comes back.
+        for request_id in late:
+            self.backlog.forget(request_id)
+        for request_id in late:
             choices = self._by_request[request_id]
             self.counters.expired += 1
             ended.extend(self._turned_away(choices[0].request, Ending.QUEUE_TIMEOUT))
