@@ -11,10 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#ifdef PAGEINN_X86
-#include <cpuid.h>
-#endif
-
+#include "isa.h"
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -448,50 +445,6 @@ void bind_log_probs(Engine& e, nb::handle logits_, nb::handle tokens_, nb::handl
         bad = log_probs(e, logits, tokens, {chosen.data<float>(), top_ids.data<int32_t>(), top.data<float>(), k});
     }
     expect_good(bad);
-}
-
-#ifdef PAGEINN_X86
-// Compilers differ in whether __builtin_cpu_supports knows this one.
-bool has_f16c() {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
-
-bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
-#endif
-
-// An instruction set that kernels were written for, best first.
-struct Isa {
-    const char* name;
-    bool (*present)();
-    const char* needs;
-    const Kernels& (*kernels)();
-};
-constexpr Isa kIsas[] = {
-#ifdef PAGEINN_X86
-    {"avx512_bf16", has_avx512_bf16, "AVX-512 (F, BW, DQ, VL, VNNI, BF16)", avx512_bf16_kernels},
-    {"avx512", has_avx512, "AVX-512 (F, BW, DQ, VL, VNNI)", avx512_kernels},
-    {"avx2", has_avx2, "AVX2, FMA and F16C", avx2_kernels},
-#endif
-    {"portable", [] { return true; }, "", portable_kernels}};
-
-const Kernels& kernels_for(const std::string& name) {
-    std::string names = "auto";
-    for (const Isa& isa : kIsas) {
-        if (name == isa.name && !isa.present())
-            fail("isa '" + name + "': this processor lacks some of " + isa.needs + "; use 'auto'");
-        if (name == isa.name || (name == "auto" && isa.present())) return isa.kernels();
-        names += std::string(", ") + isa.name;
-    }
-    fail("isa '" + name + "' is not one of " + names);
 }
 
 void construct(Engine* at, int threads, const std::string& isa, bool share_prefixes) {
