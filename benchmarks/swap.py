@@ -54,7 +54,7 @@ def measure(engine: Engine, tokens: int) -> Cost:
                 core.scheduler.memory.host.clear()
                 core.scheduler._preempt(core.scheduler._running[:1])
                 preempted += 1
-    moves = [result.moves for result in results]
+    moves = [result.moves.copied for result in results]
     outs, backs = [move for move in moves if move.blocks_out], [move for move in moves if move.blocks_in]
     assert len(outs) == len(backs) == 2
     swaps = [(out.out_seconds, back.in_seconds) for out, back in zip(outs, backs, strict=True)]
