@@ -41,12 +41,6 @@ Softmax tile_at(float* p) { return Softmax{p, p + kTile, p + 2 * kTile}; }
 int64_t row_floats(int64_t size) { return 2 + size; }
 Softmax row_at(float* p) { return Softmax{p, p + 1, p + 2}; }
 
-template <class T>
-T* grown(std::vector<T>& v, int64_t size) {
-    if (static_cast<int64_t>(v.size()) < size) v.resize(size);
-    return v.data();
-}
-
 int64_t partitions(int64_t keys) { return (keys + kPartition - 1) / kPartition; }
 
 class Job {
@@ -156,7 +150,7 @@ private:
     // Finds the partition's first `keys` keys.
     void find_runs(const Strip& strip, int64_t head, int64_t partition, int64_t keys, KeyRuns& runs) const {
         const Store& s = a_.store;
-        const int64_t bytes = slot_bytes(s.type), numbers = s.type == StoreType::kBfloat16Pairs ? 2 : 1;
+        const int64_t bytes = slot_bytes(s.type), numbers = side_by_side(s.type);
         const int64_t begin = partition * kPartition;
         int64_t count = 0, block = begin / s.block_size, offset = begin % s.block_size;
         for (; count * kLanes < keys; ++count) {

@@ -84,6 +84,9 @@ static inline bool is_bfloat16(StoreType type) {
     return type == StoreType::kBfloat16 || type == StoreType::kBfloat16Pairs;
 }
 
+// How many dimensions of a key, or tokens of a value, lie side by side.
+static inline int64_t side_by_side(StoreType type) { return type == StoreType::kBfloat16Pairs ? 2 : 1; }
+
 // Bytes of one element of a store. Static: files for other instruction sets must not share its code.
 static inline int64_t slot_bytes(StoreType type) {
     switch (type) {

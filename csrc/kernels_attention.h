@@ -160,17 +160,28 @@ inline void add_keys(const TilePart& t, int begin, int end, const float* weights
     }
 }
 
+// The fewest and the most of the partition's keys that a row of the tile sees.
+struct Seen {
+    int least;
+    int most;
+};
+
+inline Seen seen_by(const TilePart& t) {
+    Seen seen{kPartition, 0};
+    for (int r = 0; r < t.rows; ++r) {
+        seen.least = t.visible[r] < seen.least ? t.visible[r] : seen.least;
+        seen.most = t.visible[r] > seen.most ? t.visible[r] : seen.most;
+    }
+    return seen;
+}
+
 template <class T, int R>
 void attend_rows(const TilePart& t, const Softmax& out) {
     alignas(64) float scores[R * kRowScores];
-    int least = kPartition, most = 0;
-    for (int r = 0; r < R; ++r) {
-        least = t.visible[r] < least ? t.visible[r] : least;
-        most = t.visible[r] > most ? t.visible[r] : most;
-    }
-    if constexpr (kRounds<T>) least &= ~1;
+    Seen seen = seen_by(t);
+    if constexpr (kRounds<T>) seen.least &= ~1;
     const int64_t size = t.store->size;
-    score_rows<T, R>(t, most, scores);
+    score_rows<T, R>(t, seen.most, scores);
     // All of one before the other: a row's largest is waited for while others' are sought.
     for (int r = 0; r < R; ++r) out.largest[r] = largest_score(scores + r * kRowScores, t.visible[r]);
     for (int r = 0; r < R; ++r)
@@ -178,9 +189,9 @@ void attend_rows(const TilePart& t, const Softmax& out) {
     if constexpr (kTokenScales<T>)
         for (int r = 0; r < R; ++r) scale_row(t, t.visible[r], scores + r * kRowScores);
     std::memset(out.output, 0, R * size * sizeof(float));
-    add_keys<T, R>(t, 0, least, scores, out.output);
+    add_keys<T, R>(t, 0, seen.least, scores, out.output);
     for (int r = 0; r < R; ++r)
-        add_keys<T, 1>(t, least, t.visible[r], scores + r * kRowScores, out.output + r * size);
+        add_keys<T, 1>(t, seen.least, t.visible[r], scores + r * kRowScores, out.output + r * size);
 }
 
 template <class T>

@@ -90,18 +90,15 @@ inline void add_pair_keys(const TilePart& t, int begin, int end, const Bfloat16*
     }
 }
 
-inline Wide widened(__m256bh x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16));
-}
-
 // exponentials_less for the first `runs` runs of scores, to bfloat16. What is written behind those nobody looks at.
 inline float narrow_exponentials(const float* scores, int runs, float largest, Bfloat16* to) {
     F8 sums = splat(0.0f);
     for (int i = 0; i < runs; i += kWideRuns) {
         const Wide exact = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
-        const __m256bh each = _mm512_cvtneps_pbh(exact);
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), (__m256i)each);
-        sums = i + kWideRuns <= runs ? add_runs(sums, widened(each)) : sums + lower(widened(each));
+        const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(exact);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), narrow);
+        const Wide each = widened_bfloat16(narrow);
+        sums = i + kWideRuns <= runs ? add_runs(sums, each) : sums + lower(each);
     }
     return sum_lanes(sums);
 }
@@ -110,14 +107,10 @@ template <int R>
 void attend_pairs(const TilePart& t, const Softmax& out) {
     alignas(64) float scores[R * kRowScores];
     alignas(64) Bfloat16 weights[R * kRowScores];
-    int least = kPartition, most = 0;
-    for (int r = 0; r < R; ++r) {
-        least = t.visible[r] < least ? t.visible[r] : least;
-        most = t.visible[r] > most ? t.visible[r] : most;
-    }
-    least &= ~1;
+    const Seen seen = seen_by(t);
+    const int least = seen.least & ~1;
     const int64_t size = t.store->size;
-    score_pairs<R>(t, most, scores);
+    score_pairs<R>(t, seen.most, scores);
     for (int r = 0; r < R; ++r) out.largest[r] = largest_score(scores + r * kRowScores, t.visible[r]);
     for (int r = 0; r < R; ++r) {
         const int64_t row = r * kRowScores;

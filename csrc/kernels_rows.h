@@ -74,7 +74,7 @@ void write_pairs(const float* keys, const float* values, int64_t slot, const Sto
 void fetch_slot(int64_t slot, const Store& s) {
     constexpr int64_t kLine = 64;
     const int64_t block = slot / s.block_size, offset = slot % s.block_size, bytes = slot_bytes(s.type);
-    const int64_t numbers = s.type == StoreType::kBfloat16Pairs ? 2 : 1, row = s.block_size * bytes * numbers;
+    const int64_t numbers = side_by_side(s.type), row = s.block_size * bytes * numbers;
     const int64_t step = row < kLine ? kLine / row : 1;
     for (int64_t head = 0; head < s.heads; ++head) {
         const int64_t first = (block * s.heads + head) * s.block_size;

@@ -125,12 +125,6 @@ struct Int8Scratch {
     std::vector<int32_t> starts;
 };
 
-template <class T>
-T* grown(std::vector<T>& v, int64_t size) {
-    if (static_cast<int64_t>(v.size()) < size) v.resize(size);
-    return v.data();
-}
-
 Int8Rows quantise_rows(Engine& e, const Matrix<const float>& x, int64_t groups) {
     thread_local Int8Scratch scratch;
     int8_t* integers = grown(scratch.integers, x.rows * groups * kGroup);

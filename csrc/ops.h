@@ -12,6 +12,13 @@
 
 namespace pageinn {
 
+// Room for `size` elements in a vector that never shrinks, so that a step allocates nothing.
+template <class T>
+T* grown(std::vector<T>& v, int64_t size) {
+    if (static_cast<int64_t>(v.size()) < size) v.resize(size);
+    return v.data();
+}
+
 struct FreeDeleter {
     void operator()(void* p) const { std::free(p); }
 };

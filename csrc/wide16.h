@@ -20,9 +20,11 @@ inline Wide wide_load(const float* p) { return _mm512_loadu_ps(p); }
 inline Wide wide_load(const Float16* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline Wide widened_bfloat16(__m256i x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
 inline Wide wide_load(const Bfloat16* p) {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+    return widened_bfloat16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 inline Wide wide_load(const Int8* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
