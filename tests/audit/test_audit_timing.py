@@ -177,10 +177,14 @@ def test_a_server_that_keeps_callers_apart_is_told_from_one_that_does_not(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The real server with a model whose prefill of 400 tokens takes some ten times its step of one token."""
+    """The real server with a model whose prefill of 400 tokens takes some ten times its step of one token.
+
+    Its memory holds all that these tests send, some 200 prompts of 26 blocks of 32 KiB: what was evicted between A's
+    request and B's would not be told by the count.
+    """
     folder = tmp_path_factory.mktemp("audit")
     model = write_tiny_llama(folder / "tiny.gguf", layers=4, hidden=256, heads=4, ff=1024)
-    with keyed_server(folder, model, "--kv-cache-memory-bytes", "32MiB") as url:
+    with keyed_server(folder, model, "--kv-cache-memory-bytes", "256MiB") as url:
         yield url
 
 

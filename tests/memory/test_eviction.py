@@ -88,6 +88,26 @@ def test_the_newest_turn_of_a_conversation_is_kept_with_it() -> None:
     assert reach(manager, history) == 64
 
 
+@given(st.lists(st.tuples(st.integers(40, 60), st.integers(0, 5)), min_size=30, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_of_what_was_never_reused_the_older_goes_first(asked: list[tuple[int, int]]) -> None:
+    """Whatever else is reused, and whether its end fills a block: a tail that stays for its reuse shelters no others.
+
+    Each step stores a fresh prompt of 10 to 15 blocks of four and, of the last five, sends one again, or none. A pool
+    of 100 holds at most ten such prompts, which is less than an eighth of it in tails.
+    """
+    manager = manager_of(100, EvictionPolicy.REUSE)
+    once: dict[int, list[int]] = {}
+    for number, (length, again) in enumerate(asked):
+        once[number] = [1000 + number] * length
+        store(manager, once[number])
+        if number - again in once and again:
+            store(manager, once.pop(number - again))
+        reached = [(reach(manager, prompt), len(prompt)) for prompt in once.values()]
+        first_held = next(place for place, (reachable, _) in enumerate(reached) if reachable)
+        assert all(reachable >= length - 1 for reachable, length in reached[first_held + 1 :])
+
+
 def test_resuming_is_no_reuse() -> None:
     """Field case F1, for eviction: one that was preempted finds its own blocks, and they are no dearer."""
     manager = manager_of(40, EvictionPolicy.REUSE)

@@ -102,8 +102,7 @@ class Head(NamedTuple):
 
 
 class EvictionQueue:
-    """Evictable leaves by rank: whole blocks in a heap whose outdated entries are skipped when they surface, tails by
-    recency, which is their rank's order.
+    """Evictable leaves by rank, in a heap whose outdated entries are skipped when they surface; tails also by recency.
 
     push, discard and head cost O(log n) amortised. An entry is outdated when its node is gone, pinned, grown into an
     inner node, or was pushed again.
@@ -114,16 +113,15 @@ class EvictionQueue:
         self._block_bytes = block_size * TOKEN_BYTES
         self._heap: list[tuple[float, int, int, Node]] = []
         self._newest: dict[Node, int] = {}
-        self._tails: OrderedDict[Node, float] = OrderedDict()
+        self._tails: OrderedDict[Node, None] = OrderedDict()
         self._pushes = 0
         self._limit = _SLACK
 
     def push(self, leaf: Node) -> None:
         """Enter a leaf that is evictable now, or was used since it was entered."""
         if len(leaf.tokens) < self._block_bytes:
-            self._tails[leaf] = self.ranking.rank(leaf)
+            self._tails[leaf] = None
             self._tails.move_to_end(leaf)
-            return
         self._pushes += 1
         self._newest[leaf] = self._pushes
         heapq.heappush(self._heap, (self.ranking.rank(leaf), leaf.last_used, self._pushes, leaf))
@@ -132,25 +130,14 @@ class EvictionQueue:
 
     def discard(self, leaf: Node) -> None:
         """Forget a leaf that leaves the tree."""
-        if self._tails.pop(leaf, None) is None:
-            self._newest.pop(leaf, None)
+        self._tails.pop(leaf, None)
+        self._newest.pop(leaf, None)
 
     def head(self) -> Head | None:
         """The leaf to take from, or None."""
-        whole = self._whole()
-        if not self._tails:
-            return whole
-        leaf, rank = next(iter(self._tails.items()))
         if self.ranking.most_tails is not None and len(self._tails) > self.ranking.most_tails:
-            rank = float("-inf")
-        tail = Head(rank, leaf.last_used, leaf)
-        return tail if whole is None or tail[:2] <= whole[:2] else whole
-
-    def leaves(self) -> list[Node]:
-        """All that is queued, for checks and for queueing anew."""
-        return [*(entry[3] for entry in self._heap if self._current(entry)), *self._tails]
-
-    def _whole(self) -> Head | None:
+            tail = next(iter(self._tails))
+            return Head(float("-inf"), tail.last_used, tail)
         while self._heap:
             rank, last_used, number, node = self._heap[0]
             if self._current(self._heap[0]):
@@ -159,6 +146,10 @@ class EvictionQueue:
             if self._newest.get(node) == number:
                 del self._newest[node]
         return None
+
+    def leaves(self) -> list[Node]:
+        """All that is queued, for checks and for queueing anew."""
+        return [entry[3] for entry in self._heap if self._current(entry)]
 
     def _current(self, entry: tuple[float, int, int, Node]) -> bool:
         _, _, number, node = entry
