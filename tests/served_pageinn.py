@@ -48,9 +48,14 @@ class Server:
                     return sample.value
         return None
 
-    def blocks(self) -> dict[str, float | None]:
-        """Blocks by state."""
-        return {state: self.metric("kv_blocks", state=state) for state in ("free", "kept", "in_use")}
+    def blocks(self) -> dict[str, float]:
+        """Blocks by state, all of one moment."""
+        return {
+            sample.labels["state"]: sample.value
+            for family in text_string_to_metric_families(self.http.get("/metrics").text)
+            for sample in family.samples
+            if sample.name == "pageinn:kv_blocks"
+        }
 
     def complete(self, prompt: object, **fields: object) -> dict[str, Any]:
         """A greedy completion's JSON."""

@@ -26,8 +26,9 @@ def disk_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def computing_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny model computes a prompt faster than a disk finds it."""
-    price(monkeypatch, 0.05)
+    """The tiny model computes a prompt faster than a disk finds it, which may be busy with something else."""
+    price(monkeypatch, 1.0)
+    monkeypatch.setattr("pageinn.engine.prefetch._LATE_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from disk_blocks import SIZE, address, entry, payload
 
-from pageinn.engine.disk_worker import QUEUED_BYTES, DiskWorker, Emptied, Load, Lost, Written
+from pageinn.engine.disk_worker import BATCH, QUEUED_BYTES, DiskWorker, Emptied, Load, Lost, Written
 from pageinn.store.disk import Address, DiskError, DiskStore, Entry
 
 
@@ -25,7 +25,7 @@ def rows(count: int) -> list[np.ndarray]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end, "the thread did not do it"
         time.sleep(0.001)
@@ -36,18 +36,21 @@ def load_of(*numbers: int) -> Load:
 
 
 class Hanging(DiskStore):
-    """Reads and writes wait until they are let go."""
+    """Reads and writes wait until they are let go. done: each of them, in the order in which they came."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "f", 64 << 20)
         self.entered, self.go = threading.Event(), threading.Event()
+        self.done: list[str] = []
 
     def read(self, address: Address) -> bytes | None:
+        self.done.append("read")
         self.entered.set()
         self.go.wait()
         return super().read(address)
 
     def write(self, entries: Sequence[Entry]) -> list[bytes]:
+        self.done.append("write")
         self.entered.set()
         self.go.wait()
         return super().write(entries)
@@ -131,8 +134,10 @@ def test_a_queue_that_is_full_says_so_and_loads_go_first(tmp_path: Path) -> None
     store.go.set()
     until(lambda: load.returned)
     assert load.done == 1
-    assert worker.bytes_written < 40 * SIZE
     until(lambda: worker.room == QUEUED_BYTES)
+    # The batch that was under way, the load, and then the others.
+    assert store.done == ["write", "read", *["write"] * (-(-40 // BATCH) - 1)]
+    assert worker.bytes_written == 40 * SIZE
 
 
 def test_a_thread_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -169,8 +174,15 @@ def test_errors_are_counted_and_end_nothing(tmp_path: Path, error: Exception) ->
     worker.write([entry(0)], [])
     load = load_of(0)
     worker.load(load)
-    until(lambda: load.returned and worker.errors == 2)
-    assert sorted(worker.results(), key=str) == [Lost(address(0).key), Written([address(0).key], False, [])]
+    results: list[object] = []
+
+    def both_are_told() -> bool:
+        results.extend(worker.results())
+        return load.returned and len(results) == 2
+
+    until(both_are_told)
+    assert sorted(results, key=str) == [Lost(address(0).key), Written([address(0).key], False, [])]
+    assert worker.errors == 2
     store.error = None
     worker.write([entry(1)], [])
     load = load_of(1)

@@ -23,15 +23,17 @@ BODY_LIMIT = 1000
 
 
 class ScriptedClient(EngineClient):
-    """Answers by a script, and remembers what was cancelled before its end."""
+    """Answers by a script, and remembers what was begun and what was cancelled before its end."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.begun: list[str] = []
         self.cancelled: list[str] = []
         self.drained = False
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
         done = False
+        self.begun.append(request.request_id)
         try:
             async for delta in self.script(request):
                 yield delta
@@ -66,11 +68,11 @@ def serving(script: Script, served: Callable[[EngineClient], Served]) -> Iterato
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             yield http, client
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert client.drained
 
 

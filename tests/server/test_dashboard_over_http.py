@@ -39,7 +39,12 @@ def test_blocks_by_state_are_those_of_the_metrics(shop, comes_true) -> None:
     """Field case A8 on the page: free + kept + in use is the pool, in the figures, the cells and the metrics."""
     shop.complete(PROMPT, max_tokens=1)
     shop.complete(PROMPT + "Where is the plan?", max_tokens=4)
-    assert comes_true(lambda: state_of(shop)["memory"]["counts"]["kept"] == shop.metric("kv_blocks", state="kept") > 0)
+
+    def is_news(state: dict[str, Any]) -> bool:
+        same = state["now"]["queries"] == shop.metric("prefix_cache_queries_total")
+        return same and state["memory"]["counts"]["kept"] == shop.metric("kv_blocks", state="kept") > 0
+
+    assert comes_true(lambda: is_news(state_of(shop)))
     state = state_of(shop)
     counts, blocks = state["memory"]["counts"], shop.blocks()
     assert counts["free"] == blocks["free"]
@@ -60,7 +65,8 @@ def test_all_who_look_in_one_second_are_told_the_same(shop) -> None:
     began = time.monotonic()
     with ThreadPoolExecutor(12) as pool:
         told = list(pool.map(lambda _: httpx.get(f"{shop.url}/dashboard/state", timeout=60).content, range(24)))
-    assert len(set(told)) <= 1 + (time.monotonic() - began) / FRESH, "one state a second, whoever asks"
+    # The first may be one that was about to go, and each but the last two lived through a FRESH of this time.
+    assert len(set(told)) <= 2 + (time.monotonic() - began) / FRESH, "one state a second, whoever asks"
 
 
 def test_a_client_without_gzip_is_told_the_same(shop) -> None:

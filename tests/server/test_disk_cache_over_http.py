@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROMPT = "The quick brown fox jumps over the lazy dog. " * 20
+#: Long enough that computing it again would take more than a second: what comes from disk is waited for no longer.
+PROMPT = "The quick brown fox jumps over the lazy dog. " * 60
 
 
 def test_a_server_that_starts_again_hits(start_server, tmp_path: Path) -> None:

@@ -144,13 +144,16 @@ def test_live_without_a_terminal_prints_alarms_alone() -> None:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
-            time.sleep(1.5)
+            # The second look begins when the first is over.
+            while len(endpoint.keys) < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
             endpoint.text = vllm_text(2000, 1000, requests=20, preemptions=9)
             line = process.stdout.readline()
             assert " ALARM preemptions: 9 preemptions in " in line
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 130
+            assert process.wait(timeout=60) == 130
 
 
 def test_live_in_a_terminal_draws_over_itself() -> None:
@@ -159,14 +162,14 @@ def test_live_in_a_terminal_draws_over_itself() -> None:
         command = [sys.executable, "-m", "pageinn.cli", "watch", endpoint.url, "--interval", "0.2"]
         process = subprocess.Popen(command, stdout=child, stderr=child)
         seen = ""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         try:
             while seen.count("vLLM at") < 3 and time.monotonic() < deadline:
                 if select.select([parent], [], [], 0.5)[0]:
                     seen += os.read(parent, 65536).decode()
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=20)
+            process.wait(timeout=60)
     assert seen.count("vLLM at") >= 3
     assert seen.count("\x1b[2J") == 1
     assert "no alarm" in seen

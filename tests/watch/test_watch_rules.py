@@ -245,16 +245,20 @@ def test_prometheus_evaluates_the_rules_on_a_real_server(server_url: str, tmp_pa
             by_tenant = filled(panels["Hit rate by tenant"][0]["expr"])
             # Since the first look at the server both asked the same again, of which all but a token was there.
             wait_for(lambda: {*query_all(api, by_tenant)} >= {("alice",), ("bob",)})
-            cache = query_all(api, filled(panels["Cache by tenant"][0]["expr"]))
-            # 64 MiB are 182 blocks; each tenant keeps the same prompt of its own.
-            assert cache["alice", "kept"] == cache["bob", "kept"] == cached_blocks(server_url, "alice") / 182
-            assert cache["alice", "in_use"] == 0
+            # 64 MiB are 182 blocks; each tenant keeps the same prompt of its own. Nobody asks any more, but the latest
+            # look at the server may have come upon a request.
+            kept = cached_blocks(server_url, "alice") / 182
+            idle = {
+                (name, state): value for name in ("alice", "bob") for state, value in (("kept", kept), ("in_use", 0))
+            }
+            by_state = filled(panels["Cache by tenant"][0]["expr"])
+            wait_for(lambda: {key: value for key, value in query_all(api, by_state).items() if key in idle} == idle)
             wait_for(lambda: all(rule["health"] == "ok" for rule in known_rules(api)))
             assert {rule["name"] for rule in known_rules(api)} == {rule["alert"] for rule in rules("pageinn")}
             assert query(api, 'up{job="llm"}') == 1
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def known_rules(api: httpx.Client) -> list[dict[str, Any]]:
@@ -293,7 +297,7 @@ def query(api: httpx.Client, expression: str) -> float | None:
     return float(found[0]["value"][1]) if found else None
 
 
-def wait_for(condition: object, seconds: float = 30) -> None:
+def wait_for(condition: object, seconds: float = 60) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():

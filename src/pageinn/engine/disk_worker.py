@@ -254,10 +254,11 @@ class DiskWorker:
             stored = True
             if touched:
                 self._store.touch(touched)
-            self.bytes_written += _payload(entries)
         except Exception as error:
             self._failed(error)
         with self._changed:
+            # Whoever sees the figures finds the result too.
+            self.bytes_written += _payload(entries) if stored else 0
             self._queued_bytes = max(self._queued_bytes - _payload(entries), 0)
             self._results.append(Written(keys, stored, dropped))
 

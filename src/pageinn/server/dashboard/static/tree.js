@@ -16,11 +16,13 @@ const MARKS = { in_use: "in-use", shared: "shared", pinned: "pinned" };
 let latest = null;
 /** The id of the prefix that was chosen; null for all of the tree. @type {string | null} */
 let chosen = null;
+/** Whether a button is held down on the tree: what it was pressed on must still be there when it is let go. */
+let pressed = false;
 
 /** @param {any} memory the state's */
 export function show(memory) {
   latest = memory.tree;
-  draw();
+  if (!pressed) draw();
 }
 
 export function redraw() {
@@ -182,6 +184,15 @@ function legend(shade, hottest) {
   }
 }
 
+/** A click comes behind the event that ends the press, so the news waits for it. */
+function letGo() {
+  if (!pressed) return;
+  pressed = false;
+  setTimeout(redraw);
+}
+
 export function start() {
+  byId("tree-box").addEventListener("pointerdown", () => { pressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, letGo);
   byId("tree-up").addEventListener("click", () => { chosen = null; draw(); });
 }
