@@ -249,6 +249,20 @@ def test_what_two_requests_want_is_read_once(start: Start) -> None:
     assert disk(engine).bytes_read == 12 * engine.cache_bytes // engine.num_blocks
 
 
+def test_of_a_prompt_larger_than_the_host_pool_as_much_is_found_as_that_holds(start: Start) -> None:
+    """A quarter of 400 blocks: the 100 that were loaded are not given up for the 20 that follow them."""
+    [long] = [request("long", tokens(random.Random(20), 120 * 16), SAMPLED)]
+    before = run(start(), [long])
+    engine = start()
+    after = run(engine, [long])
+    assert bits(after) == bits(before)
+    assert engine.host_blocks == 100
+    assert cached(after) == [100 * 16]
+    assert disk(engine).hits == 100 * 16
+    assert disk(engine).bytes_read == 100 * engine.cache_bytes // engine.num_blocks
+    assert nothing_held(engine)
+
+
 def test_a_reset_empties_the_disk_too(start: Start) -> None:
     engine = start()
     run(engine, prompts(17))

@@ -51,9 +51,9 @@ def test_a_host_slot_that_a_store_is_on_its_way_to_is_not_lent() -> None:
     store(manager, prompt(1, 2), A)
     sequence = manager.admit(A, pack(prompt(2, 1)))
     assert len(manager.outbox._moves) == 1, "one block of two goes to the host"
-    assert manager.take_host(2) is None
+    assert manager.take_host(2, manager.unmatched()) is None
     manager.settle_moves(manager.drain_moves())
-    slots = manager.take_host(2)
+    slots = manager.take_host(2, manager.unmatched())
     assert slots is not None
     manager.give_host(slots)
     manager.release(sequence)

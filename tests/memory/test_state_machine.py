@@ -370,12 +370,16 @@ class HostMachine(MemoryMachine):
     @precondition(lambda self: self.model.mode is PrefixCache.KEEP and self.model.host_blocks)
     @rule(scope=st.sampled_from(SCOPES), data=st.data(), wanted=st.integers(1, 5))
     def insert(self, scope: Scope, data: st.DataObject, wanted: int) -> None:
-        """Blocks that come from elsewhere, some time after their slots were taken."""
-        slots = self.manager.take_host(wanted)
+        """Blocks that come from elsewhere, some time after their slots were taken; what they follow stays for them."""
+        tokens = data.draw(st.sampled_from(self.seen))
+        before = self.manager.match(scope, pack(tokens))
+        room = self.manager.host_room(before)
+        slots = self.manager.take_host(wanted, before)
+        assert slots is None or wanted <= room
+        assert self.manager.match(scope, pack(tokens)).place.offset == before.place.offset
         self._after(stores=wanted)
         if slots is None:
             return
-        tokens = data.draw(st.sampled_from(self.seen))
         size, start = self.model.block_size, data.draw(st.integers(0, 3))
         count = min(len(slots), max(len(tokens) // size - start, 0))
         for number, slot in enumerate(slots[:count], start):

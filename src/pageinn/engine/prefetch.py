@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pageinn.engine.disk_index import DiskIndex, Run
 from pageinn.engine.disk_worker import DiskWorker, Load
 from pageinn.memory.manager import MemoryManager
+from pageinn.memory.matching import Match
 from pageinn.memory.tokens import TOKEN_BYTES
 from pageinn.scheduling.backlog import Queued
 from pageinn.scheduling.cost import Rates
@@ -16,6 +17,14 @@ from pageinn.store.kv_store import Bytes
 
 #: How much longer than expected a load may take.
 _LATE_SECONDS, _LATE_FACTOR = 2.0, 4.0
+
+
+class _Found(NamedTuple):
+    """What of a prompt is in memory, up to the block `start`, and what the disk has of the rest."""
+
+    match: Match
+    start: int
+    runs: list[Run]
 
 
 class _Waiter(NamedTuple):
@@ -82,11 +91,10 @@ class Prefetch:
         """Look a request up on disk; True if it is to wait until `poll` returns it."""
         if not request.read_cache:
             return False
-        size = self._memory.block_size
-        start, runs = self._runs(request)
+        found = self._find(request)
         whole = len(request.prompt) // self._memory.tree.block_bytes
-        self._count(queries=(whole - start) * size)
-        return self._wait(request, start, runs)
+        self._count(queries=(whole - found.start) * self._memory.block_size)
+        return self._wait(request, found)
 
     def forget(self, request_id: str) -> None:
         """A request has gone; what only it waited for is given up."""
@@ -108,10 +116,10 @@ class Prefetch:
             self._count(late=0 if returned else 1)
             self._finish(loading)
             for request, lacked in loading.waiting:
-                start, runs = self._runs(request)
+                found = self._find(request)
                 # There may be more of a prompt on disk than of the one whose load it waited for. But a load that has
                 # brought it no further (it found no place, or lost it again) is not tried once more.
-                if not (returned and start > lacked and self._wait(request, start, runs)):
+                if not (returned and found.start > lacked and self._wait(request, found)):
                     ready.append(request)
         return ready
 
@@ -126,34 +134,34 @@ class Prefetch:
 
     # --- inside ---
 
-    def _runs(self, request: Request) -> tuple[int, list[Run]]:
-        """From which block on the disk is asked, and what it has."""
+    def _find(self, request: Request) -> _Found:
         match = self._memory.match(request.scope, request.prompt)
         start = match.place.offset // self._memory.tree.block_bytes
         if self._memory.leader(match, request.scope, request.prompt) is not None:
-            return start, []
+            return _Found(match, start, [])
         below_public = match.place.node.account is self._memory.ledger.public
-        return start, self._index.runs(request.scope, request.prompt, start, below_public)
+        return _Found(match, start, self._index.runs(request.scope, request.prompt, start, below_public))
 
-    def _wait(self, request: Request, start: int, runs: list[Run]) -> bool:
+    def _wait(self, request: Request, found: _Found) -> bool:
         """Join or begin a load, if there is something to load and that pays."""
-        if not runs:
+        if not found.runs:
             return False
-        loading = self._by_key.get(runs[0].addresses[0].key) or self._begin(request, start, runs)
+        loading = self._by_key.get(found.runs[0].addresses[0].key) or self._begin(request, found)
         if loading is not None:
-            loading.waiting.append(_Waiter(request, start))
+            loading.waiting.append(_Waiter(request, found.start))
         return loading is not None
 
-    def _begin(self, request: Request, start: int, runs: list[Run]) -> _Loading | None:
-        usage = self._memory.host_usage()
-        runs = _shortened(runs, usage.free + usage.kept)
+    def _begin(self, request: Request, found: _Found) -> _Loading | None:
+        match, start, runs = found
+        # What is on the host already is not given up for what follows it: without its beginning nobody could use it.
+        runs = _shortened(runs, self._memory.host_room(match))
         blocks = sum(len(run.addresses) for run in runs)
         size = self._memory.block_size
         recompute, expected = self._rates.recompute(start * size, (start + blocks) * size), self._seconds(blocks)
         if not blocks or self._late or expected >= recompute:
             self._count(declined=blocks * size)
             return None
-        slots = self._memory.take_host(blocks)
+        slots = self._memory.take_host(blocks, match)
         if slots is None:
             return None
         addresses = [address for run in runs for address in run.addresses]

@@ -224,21 +224,27 @@ class HostTier:
     def hold(self, node: Node) -> None:
         """Keep the copies on the path to `node` from being dropped."""
         while node.parent is not None:
-            if node.holds == 0:
-                self.num_kept -= len(node.host)
-                self.num_held += len(node.host)
-            node.holds += 1
+            self._hold(node)
             node = node.parent
+
+    def _hold(self, node: Node) -> None:
+        if node.holds == 0:
+            self.num_kept -= len(node.host)
+            self.num_held += len(node.host)
+        node.holds += 1
 
     def unhold(self, node: Node) -> None:
         """Undo one `hold`."""
         while node.parent is not None:
-            node.holds -= 1
-            if node.holds == 0:
-                self.num_kept += len(node.host)
-                self.num_held -= len(node.host)
-                self.note(node)
+            self._unhold(node)
             node = node.parent
+
+    def _unhold(self, node: Node) -> None:
+        node.holds -= 1
+        if node.holds == 0:
+            self.num_kept += len(node.host)
+            self.num_held -= len(node.host)
+            self.note(node)
 
     def park(self, node: Node, account: Account, tail: bytes, block: int) -> Parked | None:
         """Unpin the path of a sequence that is to come back, moving to the host, and holding there, what only it holds.
@@ -310,14 +316,23 @@ class HostTier:
 
     # --- from elsewhere ---
 
-    def lend(self, count: int) -> list[int] | None:
-        """Slots to be filled from elsewhere, for `insert` or `give`; None if too few.
+    def room(self, node: Node) -> int:
+        """How many slots can be lent for what follows a node, without losing the path to it."""
+        return self.pool.num_free + self.num_kept - sum(len(each.host) for each in _upheld(node) if not each.holds)
+
+    def lend(self, count: int, node: Node) -> list[int] | None:
+        """Slots to be filled from elsewhere with what follows a node, for `insert` or `give`; None if too few.
 
         They are filled at once, beside the steps: one that a planned move is still to write or read will not do.
         """
-        if count > self.pool.num_free + self.num_kept:
+        if count > self.room(node):
             return None
+        path = _upheld(node)
+        for each in path:
+            self._hold(each)
         slots = self.take(count, self._tree.tick)
+        for each in path:
+            self._unhold(each)
         if self._outbox.touches(slots):
             self.pool.give(slots)
             return None
@@ -351,6 +366,15 @@ class HostTier:
         self.enter(node, fresh, 0)
         self.note(node)
         return len(fresh)
+
+
+def _upheld(node: Node) -> list[Node]:
+    """The end of the path to a node that is on the host alone."""
+    path: list[Node] = []
+    while node.parent is not None and not node.blocks:
+        path.append(node)
+        node = node.parent
+    return path
 
 
 def _traits(node: Node) -> tuple[int, int, int, int]:

@@ -209,9 +209,12 @@ class MemoryManager(Questions):
         self.host.discard(parked)
         self._sweep()
 
-    def take_host(self, count: int) -> list[int] | None:
-        """Host slots that may be filled at once with blocks from elsewhere; None if there is no room."""
-        return self.host.lend(count)
+    def take_host(self, count: int, match: Match) -> list[int] | None:
+        """Host slots that may be filled at once with blocks from elsewhere that follow a match, which stays as it is.
+
+        None if there is no room; ask for `host_room` first.
+        """
+        return self.host.lend(count, match.place.node)
 
     def give_host(self, slots: list[int]) -> None:
         """Give back slots from `take_host` that were not filled."""

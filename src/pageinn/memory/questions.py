@@ -195,6 +195,10 @@ class Questions:
         """Slots of the host pool by state: free + kept + held = total."""
         return self.host.usage()
 
+    def host_room(self, match: Match) -> int:
+        """How many slots of the host pool what follows a match may take, at the cost of anything but the match."""
+        return self.host.room(match.place.node)
+
     def view(self) -> MemoryView:
         """Who holds which block; walks everything."""
         return view(self.usage(), self.tree, self.shares, self._sequences)
