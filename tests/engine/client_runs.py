@@ -20,7 +20,7 @@ GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
 PROMPT = tuple(range(40, 90))
 VOCAB = 320
 #: Only a hang takes this long.
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 Result = TypeVar("Result")
 

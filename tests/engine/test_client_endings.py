@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from client_runs import GREEDY, PATIENCE, answers_of, client_of, engine_of, request, within_patience
@@ -169,21 +170,32 @@ def test_a_question_that_ends_the_loop_is_answered(
     within_patience(die())
 
 
-def test_a_reset_while_something_runs(tiny_path: Path) -> None:
+def test_a_reset_while_something_runs(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Field case F6: it frees what is kept and reports what is in use; the running stream's answer is the same."""
     sampling = replace(GREEDY, max_tokens=100)
     expected = run(engine_of(tiny_path), [request("running", sampling=sampling)])[ChoiceKey("running", 0)]
 
     async def reset() -> None:
-        async with client_of(engine_of(tiny_path)) as client:
+        engine, inbox_has_it = engine_of(tiny_path), threading.Event()
+        async with client_of(engine) as client:
             await answers_of(client, request("done", range(100, 164)))
             answers: dict[ChoiceKey, Answer] = {}
+            execute, steps = engine.core._executor.execute, count(1)
+
+            def held(*given: Any) -> Any:
+                """The second step waits for the question, which else the last one may be over before."""
+                assert next(steps) != 2 or inbox_has_it.wait(PATIENCE)
+                return execute(*given)
+
+            monkeypatch.setattr(engine.core._executor, "execute", held)
             stream = client.generate(request("running", sampling=sampling))
             take(answers, await anext(stream))
-            report = await client.reset_prefix_cache()
-            # 64 prompt and 7 stored answer tokens; the running one has 51 to 150.
-            assert report.freed == 5
-            assert 4 <= report.in_use <= 10
+            asked = asyncio.ensure_future(client.reset_prefix_cache())
+            await asyncio.sleep(0)
+            inbox_has_it.set()
+            report = await asked
+            # 64 prompt and 7 stored answer tokens; the running one has 50 of its prompt and one of its answer.
+            assert (report.freed, report.in_use) == (5, 4)
             async for delta in stream:
                 take(answers, delta)
             assert answers[ChoiceKey("running", 0)].bits == expected.bits

@@ -327,7 +327,9 @@ def test_every_truncation_is_refused(folder: Path) -> None:
     assert loads_or_refuses(folder)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     name=st.sampled_from(["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"]),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3),

@@ -184,7 +184,9 @@ def test_every_truncation_is_refused(tiny_bytes: bytes, tmp_path: Path) -> None:
     assert loads_or_refuses(tmp_path / "m.gguf", tiny_bytes)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4))
 def test_flipped_bytes_are_refused_or_harmless(
     tiny_bytes: bytes, tmp_path: Path, flips: list[tuple[float, int]]
@@ -197,7 +199,9 @@ def test_flipped_bytes_are_refused_or_harmless(
     loads_or_refuses(tmp_path / "m.gguf", bytes(raw))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     where=st.floats(0, 1, exclude_max=True),
     value=st.sampled_from([0, 1, 2**16, 2**31, 2**32, 2**63, 2**64 - 1]),
