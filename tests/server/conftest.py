@@ -42,7 +42,7 @@ def tokenizer(smollm2_path: Path) -> Tokenizer:
     return Tokenizer(GGUFFile(smollm2_path).tokenizer)
 
 
-def soon(condition: Callable[[], object], seconds: float = 20) -> bool:
+def soon(condition: Callable[[], object], seconds: float = 60) -> bool:
     """Whether the condition comes true within this time."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:

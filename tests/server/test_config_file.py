@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 
@@ -47,7 +46,7 @@ def test_names_on_the_command_line(start_server, qwen_path: Path, tmp_path: Path
     flags = (str(qwen_path), "--kv-cache-memory-bytes", "4MiB", "--config", str(path))
     for more, names in (((), ["from-the-file"]), (("--served-model-name", "a", "b"), ["a", "b"])):
         server = start_server(*flags, *more)
-        assert [card["id"] for card in httpx.get(f"{server.url}/v1/models").json()["data"]] == names
+        assert [card["id"] for card in server.http.get("/v1/models").json()["data"]] == names
         assert server.stop() == 0
 
 

@@ -70,14 +70,14 @@ def test_all_who_look_in_one_second_are_told_the_same(shop) -> None:
 
 
 def test_a_client_without_gzip_is_told_the_same(shop) -> None:
-    got = httpx.get(f"{shop.url}/dashboard/state", headers={"accept-encoding": "identity"})
+    got = shop.http.get("/dashboard/state", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in got.headers
     assert got.json()["server"]["block_size"] == 16
 
 
 def test_nothing_of_a_prompt_is_told(shop) -> None:
     shop.complete("Zebedee keeps the plan of the cellar, and nobody else does, so ask Zebedee.", max_tokens=1)
-    assert "Zebedee" not in httpx.get(f"{shop.url}/dashboard/state").text
+    assert "Zebedee" not in shop.http.get("/dashboard/state").text
 
 
 def test_the_policy_lets_nothing_in_from_elsewhere(shop) -> None:
@@ -100,7 +100,7 @@ def test_the_policy_lets_nothing_in_from_elsewhere(shop) -> None:
     "name", ["../routes.py", "%2e%2e/routes.py", "vendor/uPlot.LICENSE", "vendor", "", "index.html"]
 )
 def test_no_other_file_is_served(shop, name: str) -> None:
-    got = httpx.get(f"{shop.url}/dashboard/static/{name}")
+    got = shop.http.get(f"/dashboard/static/{name}")
     assert got.status_code == 404
 
 

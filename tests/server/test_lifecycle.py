@@ -42,7 +42,7 @@ def test_a_signal_lets_running_requests_finish(start_server) -> None:
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert server.process.wait(timeout=30) == 0
+    assert server.process.wait(timeout=60) == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.url}/health")
 
@@ -55,7 +55,7 @@ def test_a_second_signal_does_not_wait(start_server) -> None:
         next(lines)
         server.process.send_signal(signal.SIGINT)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=10) == 1
+        assert server.process.wait(timeout=60) == 1
     server._reader.join()
     assert "Traceback" not in "".join(server.log)
 

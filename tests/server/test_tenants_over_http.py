@@ -199,7 +199,7 @@ ROUTES = [
 @pytest.mark.parametrize("given", [None, "Bearer", "Basic " + ALICE, "Bearer sk-alic", "Bearer " + METRICS_KEY])
 def test_without_a_good_key_nothing_is_answered(keyed, method: str, path: str, given: str | None) -> None:
     headers = {} if given is None else {"authorization": given}
-    with httpx.Client(base_url=keyed.url) as bare:
+    with httpx.Client(base_url=keyed.url, timeout=60) as bare:
         got = bare.request(method, path, headers=headers, json={} if method == "POST" else None)
     assert got.status_code == 401
     assert got.headers["www-authenticate"] == "Bearer"
@@ -225,7 +225,7 @@ def test_only_an_admin_touches_the_cache_of_all(keyed) -> None:
 
 
 def test_health_is_open_and_metrics_have_a_key_of_their_own(keyed) -> None:
-    with httpx.Client(base_url=keyed.url) as bare:
+    with httpx.Client(base_url=keyed.url, timeout=60) as bare:
         assert bare.get("/health").status_code == 200
         assert bare.get("/metrics").status_code == 401
         assert bare.get("/metrics", headers=bearer(ADMIN)).status_code == 401

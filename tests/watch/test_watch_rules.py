@@ -180,7 +180,7 @@ def complete(url: str, tenant: str) -> None:
 
 def test_every_name_that_is_asked_for_is_on_a_real_server(server_url: str) -> None:
     """Also before the first request: a counter of what has not happened yet may have no sample, its family is there."""
-    served = httpx.get(f"{server_url}/metrics").text
+    served = httpx.get(f"{server_url}/metrics", timeout=60).text
     asked = rules_text("pageinn") + json.dumps(dashboard("pageinn"))
     names = {name.removesuffix("_bucket").removesuffix("_count") for name in re.findall(r"pageinn:\w+", asked)}
     assert len(names) >= 20
@@ -227,7 +227,7 @@ def test_prometheus_evaluates_the_rules_on_a_real_server(server_url: str, tmp_pa
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as api:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60) as api:
             wait_for(lambda: query(api, "up"))
             for tenant in ("alice", "alice", "alice", "alice", "bob"):
                 complete(server_url, tenant)
@@ -283,7 +283,7 @@ def query_all(api: httpx.Client, expression: str) -> dict[tuple[str, ...], float
 
 
 def cached_blocks(url: str, tenant: str) -> float:
-    served = httpx.get(f"{url}/metrics").text
+    served = httpx.get(f"{url}/metrics", timeout=60).text
     found = re.search(rf'^pageinn:tenant_kv_blocks{{[^}}]*state="kept",tenant="{tenant}"}} (\S+)', served, re.MULTILINE)
     assert found, served
     return float(found[1])
