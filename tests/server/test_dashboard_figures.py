@@ -233,7 +233,7 @@ def test_snapshots_are_shared_and_seldom(monkeypatch: pytest.MonkeyPatch) -> Non
     async def take() -> TakenView:
         nonlocal taken
         taken += 1
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         return TakenView(MemoryManager(1).view(), 0.01)
 
     async def looked() -> None:

@@ -240,7 +240,7 @@ def test_the_log_says_once_that_what_prompts_begin_with_has_changed(
 
     server = start_server(*flags, "--prompt-heads", str(tmp_path / "heads.json"))
     rules = RULES[:900]
-    for _ in range(9):
+    for _ in range(12):
         chat(server, rules, max_tokens=1)
     assert comes_true(lambda: len(lines(server)) == 1)
     for _ in range(24):
@@ -251,7 +251,7 @@ def test_the_log_says_once_that_what_prompts_begin_with_has_changed(
     assert [deploy["line"] for deploy in deploys] == [7, 0]
     assert server.stop() == 0
     server = start_server(*flags, "--prompt-heads", str(tmp_path / "heads.json"))
-    for _ in range(9):
+    for _ in range(12):
         chat(server, rules.replace("item 5 names", "item 5 never names"), max_tokens=1)
     assert comes_true(lambda: len(lines(server)) == 1)
     assert lines(server)[0].strip().endswith("as before the restart")
