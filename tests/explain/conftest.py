@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from explaining import Explain
 
-from pageinn.explain.analysis import Explained
 from pageinn.explain.analysis import explain as explain_records
 from pageinn.explain.rendering import Rendering
-from pageinn.traffic import Record, open_renderer
-
-Explain = Callable[[list[Record]], Explained]
+from pageinn.traffic import open_renderer
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from explaining import Explain
 from faulty_logs import answers, chat_log, conversation, instructions, outputs, rows, tasks, text_log, tools
 
-from conftest import Explain
 from pageinn.traffic import Chat, Record, Text
 
 SEEDS = range(12)

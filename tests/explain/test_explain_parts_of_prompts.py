@@ -7,9 +7,9 @@ import random
 from datetime import UTC, datetime
 
 import pytest
+from explaining import Explain
 from faulty_logs import DATA, conversation, instructions, text_log, tools
 
-from conftest import Explain
 from pageinn.explain.culprit import culprit
 from pageinn.explain.kinds import Kind
 from pageinn.explain.parts import Part, Piece, pieces_of_chat, pieces_of_text

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from explaining import Explain
 from faulty_logs import (
     answers,
     chat_log,
@@ -21,7 +22,6 @@ from faulty_logs import (
     uuid_of,
 )
 
-from conftest import Explain
 from pageinn.explain.analysis import Explained
 from pageinn.explain.fixed_log import body, fixed_records
 from pageinn.explain.kinds import Kind
