@@ -9,6 +9,8 @@
 namespace pageinn {
 namespace {
 
+// So many tiles are worth a copy of a partition's eight-bit numbers in pairs. Fewer wait for memory, and for the copy.
+constexpr int64_t kWidenedTiles = 4;
 // Rows that pass by a partition of keys while it is in the second-level cache.
 constexpr int64_t kStripTiles = 16;
 // Sequences with more rows than this make good use of the keys they read, and keep to themselves.
@@ -167,7 +169,9 @@ private:
         for (int64_t i = 0; i < KeyRuns::kSpare; ++i) {
             runs.keys[count + i] = runs.keys[count - 1];
             runs.values[count + i] = runs.values[count - 1];
-            if (s.type == StoreType::kInt8) runs.key_scales[count + i] = runs.key_scales[count - 1];
+            if (s.type != StoreType::kInt8) continue;
+            runs.key_scales[count + i] = runs.key_scales[count - 1];
+            runs.value_scales[count + i] = runs.value_scales[count - 1];
         }
         for (int64_t i = 0; i < count + KeyRuns::kSpare; ++i) {
             const int64_t later = i + KeyRuns::kSpare;
@@ -183,22 +187,37 @@ private:
         return static_cast<const float*>(scales)[head] * (type == StoreType::kFp8E4m3 ? kE4m3Unit : 1.0f);
     }
 
+    // Whether eight bits are widened to pairs before they are attended, not by each tile: the bits are the same.
+    bool widens(const Strip& strip) const {
+        const bool can = e_.kernels.widen != nullptr && slot_bytes(a_.store.type) == 1;
+        return can && strip.tiles() >= kWidenedTiles;
+    }
+
+    // What the store is then seen as. Only the scales of tokens are left to it.
+    Store in_pairs() const {
+        Store pairs = a_.store;
+        pairs.type = StoreType::kBfloat16Pairs;
+        pairs.block_size = kWidenedBlock;
+        if (a_.store.type != StoreType::kInt8) pairs.key_scales = pairs.value_scales = nullptr;
+        return pairs;
+    }
+
     // rounded: room for as many.
     void load_queries(const Strip& strip, int64_t head, float* q, Bfloat16* rounded) const {
         const float scale = a_.scale * factor(a_.store.key_scales, head);
         for (int64_t row = strip.first; row < strip.first + strip.rows; ++row, q += size_, rounded += size_) {
             const float* from = a_.q.row(token_of(row)) + head_of(row, head) * size_;
             for (int64_t d = 0; d < size_; ++d) q[d] = from[d] * scale;
-            if (is_bfloat16(a_.store.type)) e_.kernels.round_row(q, size_, rounded);
+            if (rounds(a_.store.type)) e_.kernels.round_row(q, size_, rounded);
         }
     }
 
     // The rows of a strip's tile. Rows see fewer keys the earlier their token; one takes no part in partitions beyond
     // its own last key.
-    TilePart part(const Strip& strip, int64_t tile, int64_t partition, const KeyRuns& runs, const float* q,
-                  const Bfloat16* rounded) const {
+    TilePart part(const Store& store, const Strip& strip, int64_t tile, int64_t partition, const KeyRuns& runs,
+                  const float* q, const Bfloat16* rounded) const {
         const int64_t first = tile * kTile, rows = std::min<int64_t>(kTile, strip.rows - first);
-        TilePart p{&a_.store, &runs, q + first * size_, rounded + first * size_, static_cast<int>(rows), {}};
+        TilePart p{&store, &runs, q + first * size_, rounded + first * size_, static_cast<int>(rows), {}};
         for (int r = 0; r < p.rows; ++r) {
             const int64_t visible = visible_[token_of(strip.first + first + r)] - partition * kPartition;
             p.visible[r] = static_cast<int>(std::clamp<int64_t>(visible, 0, kPartition));
@@ -215,12 +234,17 @@ private:
         thread_local std::vector<Bfloat16> rounded_scratch;
         Bfloat16* rounded = grown(rounded_scratch, strip.rows * size_);
         load_queries(strip, piece.head, q, rounded);
+        thread_local std::vector<Pair> pairs;
+        Pair* widened = widens(strip) ? grown(pairs, kPartition * size_) : nullptr;
+        const Store store = widened ? in_pairs() : a_.store;
         KeyRuns runs;
         for (int64_t partition = piece.begin; partition < piece.end; ++partition) {
             const int64_t seen = visible_[token_of(strip.first + strip.rows - 1)] - partition * kPartition;
-            find_runs(strip, piece.head, partition, std::min<int64_t>(seen, kPartition), runs);
+            const int64_t keys = std::min<int64_t>(seen, kPartition);
+            find_runs(strip, piece.head, partition, keys, runs);
+            if (widened) e_.kernels.widen(a_.store, (keys + kLanes - 1) / kLanes, runs, widened);
             for (int64_t tile = 0; tile < strip.tiles(); ++tile) {
-                const TilePart each = part(strip, tile, partition, runs, q, rounded);
+                const TilePart each = part(store, strip, tile, partition, runs, q, rounded);
                 if (each.visible[each.rows - 1] == 0) continue;
                 const Softmax state = tile_at(states + tile * tile_floats(size_));
                 if (strip.chained) {

@@ -1,4 +1,4 @@
-// What avx512.cpp has, and attention over bfloat16 stores in pairs (BF16). Like avx2.cpp it must define nothing else
+// What avx512.cpp has, and attention over bfloat16 in pairs (BF16). Like avx2.cpp it must define nothing else
 // with external linkage.
 #include "kernels.h"
 
@@ -19,9 +19,11 @@ constexpr const char* kIsa = "avx512_bf16";
 #include "kernels_impl.h"
 #include "kernels_pairs.h"
 #include "kernels_vnni.h"
+#include "kernels_widen.h"
 
 Kernels with_pairs(Kernels kernels) {
     kernels.attend = attend_with_pairs;
+    kernels.widen = widen_partition;
     kernels.pairs = true;
     return kernels;
 }

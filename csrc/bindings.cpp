@@ -156,8 +156,9 @@ public:
         values_.expect_contiguous();
         if (store_.block_size % kLanes || store_.block_size == 0)
             fail("a block must hold a multiple of 8 tokens, not " + std::to_string(store_.block_size));
-        if (is_bfloat16(store_.type) && store_.size % 2)
-            fail("a bfloat16 store needs a head of an even size, not " + std::to_string(store_.size));
+        if (rounds(store_.type) && store_.size % 2)
+            fail(std::string("a store of ") + dtype_.name + " needs a head of an even size, not " +
+                 std::to_string(store_.size));
         if (!PyBool_Check(PyTuple_GET_ITEM(tuple.ptr(), 5))) fail("store.pairs must be a bool");
         if (PyTuple_GET_ITEM(tuple.ptr(), 5) == Py_True) {
             if (store_.type != StoreType::kBfloat16) fail("only a bfloat16 store can be in pairs");

@@ -12,6 +12,7 @@ constexpr int kPartition = 256;  // keys that are attended together
 constexpr int kTile = 6;         // query rows that read a key together
 constexpr int kLanes = 8;        // keys whose scores are computed together
 constexpr int kWeightOffset = 64;
+constexpr int kWidenedBlock = 64;  // keys side by side where a partition of eight bits is widened
 
 // [panels][groups][kGroup / 4][kPanel][4] bytes of weight + kWeightOffset; scales [panels][groups][kPanel].
 struct Int8Weight {
@@ -80,12 +81,13 @@ struct Pair {
 };
 enum class StoreType { kFloat32, kBfloat16, kBfloat16Pairs, kFloat16, kFp8E4m3, kFp8E5m2, kInt8 };
 
-static inline bool is_bfloat16(StoreType type) {
-    return type == StoreType::kBfloat16 || type == StoreType::kBfloat16Pairs;
-}
-
 // How many dimensions of a key, or tokens of a value, lie side by side.
 static inline int64_t side_by_side(StoreType type) { return type == StoreType::kBfloat16Pairs ? 2 : 1; }
+
+// Whether what multiplies a store's numbers is rounded to bfloat16, and of two dimensions or tokens that follow each other
+// the second is added first: what an instruction does that multiplies pairs, where there is one. The numbers themselves
+// are bfloat16's then, or eight bits, which are exact in it.
+static inline bool rounds(StoreType type) { return type != StoreType::kFloat32 && type != StoreType::kFloat16; }
 
 // Bytes of one element of a store. Static: files for other instruction sets must not share its code.
 static inline int64_t slot_bytes(StoreType type) {
@@ -120,7 +122,7 @@ struct KeyRuns {
     const void* keys[kRuns + kSpare];    // each [size] rows of eight, block_size apart, or [size / 2] of eight pairs
     const void* values[kRuns + kSpare];  // each [eight][size], or [four][size] pairs
     const Bfloat16* key_scales[kRuns + kSpare];  // of int8, each [eight]
-    const Bfloat16* value_scales[kRuns];
+    const Bfloat16* value_scales[kRuns + kSpare];
     const void* later[kRuns + kSpare];   // what is read kSpare runs after these keys: keys or, after those, values
 };
 
@@ -128,8 +130,8 @@ struct KeyRuns {
 struct TilePart {
     const Store* store;
     const KeyRuns* runs;
-    const float* q;              // [rows][size], already scaled and, for a bfloat16 store, rounded to that
-    const Bfloat16* q_bfloat16;  // the same numbers, for a bfloat16 store
+    const float* q;              // [rows][size], already scaled and, where that is due, rounded to bfloat16
+    const Bfloat16* q_bfloat16;  // the same numbers, if they are rounded
     int rows;
     int visible[kTile];
 };
@@ -166,9 +168,12 @@ struct Kernels {
     void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float* out);
     // Returns how many elements the store could not hold and took as its largest number.
     int64_t (*rotary_row)(const RotaryRow&, const Store&);
-    // Rounds what multiplies a bfloat16 store, in place and to bfloat16 numbers as such.
+    // Rounds what multiplies a store that `rounds`, in place and to bfloat16 numbers as such.
     void (*round_row)(float* x, int64_t size, Bfloat16* rounded);
     void (*attend)(const TilePart&, const Softmax& out);
+    // Widens the first `count` runs of an eight-bit store to bfloat16 in pairs, and lets the runs point to those; null
+    // where pairs are not attended. to: room for a partition's keys and as many values.
+    void (*widen)(const Store&, int64_t count, KeyRuns& runs, Pair* to);
     // Merges `part` into `state`, which stands for everything left of it.
     void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);
     void (*silu_mul_row)(const float* gate, const float* up, int64_t size, float* out);

@@ -20,10 +20,9 @@ inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
     }
 }
 
-// Whether what multiplies a store's numbers is rounded to bfloat16 like those, and of two dimensions or tokens that
-// follow each other the second is added first: what an instruction does that multiplies pairs, where there is one.
+// Whether stores of such numbers are those that `rounds` says.
 template <class T>
-constexpr bool kRounds = std::is_same_v<T, Bfloat16>;
+constexpr bool kRounds = !std::is_same_v<T, float> && !std::is_same_v<T, Float16>;
 
 // Runs of keys that a wide vector holds.
 constexpr int kWideRuns = kWide / kLanes;
@@ -74,13 +73,13 @@ inline float exponentials_less(float* scores, int runs, float largest) {
     int i = 0;
     for (; i + kWideRuns <= runs; i += kWideRuns) {
         Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
-        if constexpr (kRounds<T>) each = round_to_bfloat16<Wide, WideBits>(each);
+        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_to_bfloat16<Wide, WideBits>(each);
         store(scores + i * kLanes, each);
         sums = add_runs(sums, each);
     }
     for (; i < runs; ++i) {
         F8 each = exp_lanes<F8, U8>(load(scores + i * kLanes) - largest);
-        if constexpr (kRounds<T>) each = round_to_bfloat16<F8, U8>(each);
+        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_to_bfloat16<F8, U8>(each);
         store(scores + i * kLanes, each);
         sums = sums + each;
     }
@@ -100,10 +99,14 @@ inline float largest_score(float* scores, int visible) {
     return largest_lane(best);
 }
 
-// Multiplies a row's exponentials by the scales of the values they weigh.
+// Multiplies a row's exponentials by the scales of the values they weigh, and rounds then. Subnormal products become
+// zero, as they do where an instruction rounds.
 inline void scale_row(const TilePart& t, int visible, float* weights) {
-    for (int i = 0; i * kLanes < visible; ++i)
-        store(weights + i * kLanes, load(weights + i * kLanes) * load(t.runs->value_scales[i]));
+    for (int i = 0; i < runs_of(visible); ++i) {
+        const F8 scaled = load(weights + i * kLanes) * load(t.runs->value_scales[i]);
+        const F8 rounded = round_to_bfloat16<F8, U8>(scaled);
+        store(weights + i * kLanes, ((U8)scaled & 0x7fffffffu) < 0x800000u ? splat(0.0f) : rounded);
+    }
 }
 
 // Calls body(value, ahead, key) for the partition's keys [begin, end), in the order in which they are added: the key's

@@ -13,4 +13,4 @@
 #include "kernels_rows.h"
 
 const Kernels kKernels = {kIsa,   false,        quantise_row, linear_int8,  linear_float, rms_norm_row, rotary_row,
-                          round_row, attend, merge_row,    silu_mul_row, peak,         exponentials};
+                          round_row, attend, nullptr, merge_row,    silu_mul_row, peak,         exponentials};

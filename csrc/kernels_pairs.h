@@ -1,4 +1,4 @@
-// Attention over a bfloat16 store in pairs, by an instruction that adds the products of two pairs of numbers: two fused
+// Attention over bfloat16 in pairs, a store's or what kernels_widen.h makes of eight bits, by an instruction that adds the products of two pairs of numbers: two fused
 // multiply-adds, the second number's first, that take subnormal numbers for zero. The bits are those of
 // kernels_attention.h over a plain bfloat16 store where no number is subnormal. Included after that.
 
@@ -22,7 +22,7 @@ inline __m512bh wide_key_pairs(const Pair* const* runs, int64_t offset) {
     return (__m512bh)wide_keys(reinterpret_cast<const float* const*>(runs), offset);
 }
 
-template <int R>
+template <int R, bool kScaled>
 inline void score_pairs(const TilePart& t, int keys, float* scores) {
     constexpr int N = kPairVectors;
     const int64_t block_size = t.store->block_size, size = t.store->size;
@@ -39,6 +39,12 @@ inline void score_pairs(const TilePart& t, int keys, float* scores) {
             __m512bh pairs[N];
             for (int i = 0; i < N; ++i) pairs[i] = wide_key_pairs(runs + i * kWideRuns, row);
             add_pairs<R, N>(sums, t.q_bfloat16 + d, size, pairs);
+        }
+        if constexpr (kScaled) {
+            for (int i = 0; i < N; ++i) {
+                const Wide scale = wide_keys(t.runs->key_scales + k / kLanes + i * kWideRuns, 0);
+                for (int r = 0; r < R; ++r) sums[r][i] = sums[r][i] * scale;
+            }
         }
         for (int r = 0; r < R; ++r)
             for (int i = 0; i < N; ++i) store(scores + r * kRowScores + k + i * kWide, sums[r][i]);
@@ -90,31 +96,38 @@ inline void add_pair_keys(const TilePart& t, int begin, int end, const Bfloat16*
     }
 }
 
-// exponentials_less for the first `runs` runs of scores, to bfloat16. What is written behind those nobody looks at.
-inline float narrow_exponentials(const float* scores, int runs, float largest, Bfloat16* to) {
+// exponentials_less for the first `runs` runs of scores, to bfloat16; kScaled: multiplied by `scales` before they are
+// rounded, and not when they are summed. What is written behind those nobody looks at.
+template <bool kScaled>
+inline float narrow_exponentials(const float* scores, int runs, float largest, const Bfloat16* const* scales,
+                                 Bfloat16* to) {
     F8 sums = splat(0.0f);
     for (int i = 0; i < runs; i += kWideRuns) {
-        const Wide exact = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
-        const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(exact);
+        Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
+        const Wide weight = kScaled ? each * wide_keys(scales + i, 0) : each;
+        const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(weight);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), narrow);
-        const Wide each = widened_bfloat16(narrow);
+        if constexpr (!kScaled) each = widened_bfloat16(narrow);
         sums = i + kWideRuns <= runs ? add_runs(sums, each) : sums + lower(each);
     }
     return sum_lanes(sums);
 }
 
-template <int R>
+template <int R, bool kScaled>
 void attend_pairs(const TilePart& t, const Softmax& out) {
     alignas(64) float scores[R * kRowScores];
     alignas(64) Bfloat16 weights[R * kRowScores];
     const Seen seen = seen_by(t);
     const int least = seen.least & ~1;
     const int64_t size = t.store->size;
-    score_pairs<R>(t, seen.most, scores);
+    score_pairs<R, kScaled>(t, seen.most, scores);
     for (int r = 0; r < R; ++r) out.largest[r] = largest_score(scores + r * kRowScores, t.visible[r]);
     for (int r = 0; r < R; ++r) {
         const int64_t row = r * kRowScores;
-        out.total[r] = narrow_exponentials(scores + row, runs_of(t.visible[r]), out.largest[r], weights + row);
+        out.total[r] = narrow_exponentials<kScaled>(scores + row, runs_of(t.visible[r]), out.largest[r],
+                                                    t.runs->value_scales, weights + row);
+        // Where the last pair is half seen: whatever scale stands in the unseen slot.
+        if constexpr (kScaled) weights[row + t.visible[r]] = Bfloat16{0};
     }
     std::memset(out.output, 0, R * size * sizeof(float));
     add_pair_keys<R>(t, 0, least, weights, out.output);
@@ -126,14 +139,19 @@ void attend_pairs(const TilePart& t, const Softmax& out) {
     }
 }
 
+template <bool kScaled>
+void attend_pair_rows(const TilePart& t, const Softmax& out) {
+    switch (t.rows) {
+        case 1: attend_pairs<1, kScaled>(t, out); break;
+        case 2: attend_pairs<2, kScaled>(t, out); break;
+        case 3: attend_pairs<3, kScaled>(t, out); break;
+        case 4: attend_pairs<4, kScaled>(t, out); break;
+        case 5: attend_pairs<5, kScaled>(t, out); break;
+        case 6: attend_pairs<6, kScaled>(t, out); break;
+    }
+}
+
 void attend_with_pairs(const TilePart& t, const Softmax& out) {
     if (t.store->type != StoreType::kBfloat16Pairs) return attend(t, out);
-    switch (t.rows) {
-        case 1: attend_pairs<1>(t, out); break;
-        case 2: attend_pairs<2>(t, out); break;
-        case 3: attend_pairs<3>(t, out); break;
-        case 4: attend_pairs<4>(t, out); break;
-        case 5: attend_pairs<5>(t, out); break;
-        case 6: attend_pairs<6>(t, out); break;
-    }
+    t.store->key_scales ? attend_pair_rows<true>(t, out) : attend_pair_rows<false>(t, out);
 }

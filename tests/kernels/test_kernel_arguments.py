@@ -106,7 +106,7 @@ def test_good_attention_arguments_are_good(backend: CpuBackend) -> None:
         ),
         (
             {"store": empty_store(Heads(2, 2, 3), 5, 8, "bfloat16", 0)},
-            "a bfloat16 store needs a head of an even size, not 3",
+            "a store of bfloat16 needs a head of an even size, not 3",
         ),
         (
             {"store": empty_store(HEADS, 5, 8, "float32", 0)._replace(pairs=True)},

@@ -31,22 +31,22 @@ from kernel_cases import (
     skip_without,
 )
 
-from pageinn.kernels import bfloat16
 from pageinn.kernels.backend import F32, PARTITION
-from pageinn.kernels.reference import attend_part, merge_parts, partitions
+from pageinn.kernels.reference import Slots, attend_part, gather, merge_parts, partitions
 
 # Inputs are unit normal, so outputs are at most about 4. Scores of at most 128 products err by some 1e-5
 # (absolute), which the exponential turns into a relative error of the weights; roundings of the sums are
 # smaller.
 TOLERANCE = 5e-5
-# A weight over a bfloat16 store that such an error rounds the other way is off by 2**-8. Beside a key of weight 1, a
+# A weight that is rounded to bfloat16, and by such an error the other way, is off by 2**-8. Beside a key of weight 1, a
 # weight w has the share w / (1 + w), whose slope is at most 4/9 where the step is 2**-8, from 1/2 on: 2**-8 * 4/9 times
 # what two values differ by, at most 9.
 ROUNDED_TOLERANCE = 0.016
+ROUNDED = [kind for kind in KINDS if kind not in ("float32", "float16")]
 
 
 def tolerance(kind: str) -> float:
-    return ROUNDED_TOLERANCE if kind in ("bfloat16", PAIRS) else TOLERANCE
+    return ROUNDED_TOLERANCE if kind in ROUNDED else TOLERANCE
 
 
 head_shapes = st.builds(
@@ -83,7 +83,7 @@ def test_the_reference_agrees_with_torch(kind: str) -> None:
     q, k, v = (torch.from_numpy(each).transpose(0, 1) for each in (text.q, text.k, text.v))
     k, v = (as_torch_stores(each, kind) for each in (k, v))
     q = q * np.float32(heads.size**-0.5)
-    if kind in ("bfloat16", PAIRS):
+    if kind in ROUNDED:
         q = q.bfloat16().float()
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True, scale=1.0)
     ours = attend(REFERENCE, store, [Rows(text, table, 0, 600)])[0]
@@ -116,8 +116,8 @@ def test_attention_agrees_with_the_reference(
         assert np.abs(ours - theirs).max() < tolerance(kind)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", PAIRS])
-def test_what_multiplies_a_bfloat16_store_is_rounded_as_the_reference_rounds_it(isa: str, kind: str) -> None:
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_what_multiplies_bfloat16_and_eight_bits_is_rounded_as_the_reference_rounds_it(isa: str, kind: str) -> None:
     """Root mean squares of differences: without rounding weights, or queries, they would be a hundred times larger."""
     skip_without(isa, kind)
     rng = np.random.default_rng(0)
@@ -130,8 +130,8 @@ def test_what_multiplies_a_bfloat16_store_is_rounded_as_the_reference_rounds_it(
     ours, theirs = attend(cpu(isa, 2), store, step)[0], attend(REFERENCE, store, step)[0]
     assert np.sqrt(np.mean((ours - theirs) ** 2)) < 2e-6
     exact = empty_store(heads, 63, 16, "float32")
-    stored = (bfloat16.to_float32(bfloat16.from_float32(each)) for each in (text.k, text.v))
-    lay_out(exact, Text(text.q, *stored), table)
+    keys, values = gather(store, table, 1000)
+    lay_out(exact, Text(text.q, keys.transpose(2, 0, 1), values.transpose(1, 0, 2)), table)
     assert np.sqrt(np.mean((ours - attend(REFERENCE, exact, step)[0]) ** 2)) > 1e-4
 
 
@@ -231,16 +231,17 @@ def added_in_order(rounded: F32, stored: F32) -> np.float32:
     return total
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", PAIRS])
-def test_of_two_neighbours_the_second_is_added_first(isa: str, kind: str) -> None:
-    """Keys are zero, so that every weight is 1 and an output is the sum of values / the number of keys."""
+@pytest.mark.parametrize(("kind", "unit"), [("bfloat16", 1), (PAIRS, 1), ("fp8_e5m2", 2**-10)])
+def test_of_two_neighbours_the_second_is_added_first(isa: str, kind: str, unit: float) -> None:
+    """Keys are zero, so that every weight is 1 and an output is the sum of values / the number of keys. The other
+    eight-bit stores have no two numbers of which one is lost beside the other."""
     skip_without(isa, kind)
     if isa == "portable":
         pytest.skip("portable rounds products before it adds them")
     rng = np.random.default_rng(12)
     heads, tokens = Heads(1, 1, 16), 8
     # Beside 2**24, a one is lost.
-    v = rng.choice(np.array([1, 3, 2**24, -(2**24)], np.float32), (tokens, 1, 16))
+    v = rng.choice(np.array([1, 3, 2**24, -(2**24)], np.float32) * np.float32(unit), (tokens, 1, 16))
     text = Text(normal(rng, tokens, 1, 16), np.zeros((tokens, 1, 16), np.float32), v)
     store = empty_store(heads, 1, 8, kind)
     table = np.zeros(1, np.int32)
@@ -292,15 +293,14 @@ def test_scores_far_apart_neither_overflow_nor_vanish(isa: str) -> None:
 def attend_with_partitions_from_the_chunk(text: Text, cuts: list[int]) -> F32:
     """The mistake that the contract forbids: the reference with partitions counted from the chunk's start."""
     edges, scale = [0, *cuts, len(text.q)], np.float32(text.q.shape[2] ** -0.5)
-    keys, values = text.k.transpose(1, 2, 0), text.v.transpose(1, 0, 2)
+    ones = np.ones((text.k.shape[1], len(text.k)), np.float32)
+    slots = Slots(text.k.transpose(1, 2, 0), text.v.transpose(1, 0, 2), ones, ones)
     rows = []
     for begin, end in itertools.pairwise(edges):
         for row in range(begin, end):
             q = text.q[row].reshape(text.k.shape[1], -1, text.q.shape[2]) * scale
             edges_of_row = [*partitions(0, begin), *partitions(begin, row + 1)]
-            parts = [
-                attend_part(q, keys[:, :, left:right], values[:, left:right], "float32") for left, right in edges_of_row
-            ]
+            parts = [attend_part(q, slots.cut(*each), "float32") for each in edges_of_row]
             rows.append(merge_parts(parts).reshape(text.q.shape[1:]))
     return np.stack(rows)
 
@@ -383,7 +383,7 @@ def test_bits_do_not_depend_on_who_shares_a_prefix(
     assert all(same_bits(together[i], ours) for i, ours in zip(order, again, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", PAIRS])
+@pytest.mark.parametrize("kind", ROUNDED)
 def test_a_neighbour_on_a_shared_prefix_may_hold_poison(isa: str, kind: str) -> None:
     """Two sequences share 512 tokens; all that the second has of its own is NaN, its query included."""
     skip_without(isa, kind)

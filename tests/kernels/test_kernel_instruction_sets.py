@@ -73,6 +73,7 @@ def test_attention_has_the_same_bits(
             store = empty_store(heads, blocks, block_size, kind)
             for rows in step:
                 lay_out(store, rows.text, rows.table)
-            results.append(attend(cpu(isa, 2), store, step))
+            # One thread takes many rows at a time, more threads few.
+            results.append(attend(cpu(isa, 2 if isa == "avx2" else 1), store, step))
     for result in results:
         assert all(same_bits(ours, narrow) for ours, narrow in zip(result, results[-1], strict=True))

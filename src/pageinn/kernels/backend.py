@@ -189,11 +189,13 @@ class Backend(Protocol):
         q: [T, H, D], rows may be strided (a view into qkv). tables: [S, max blocks]. Sequence s owns the rows
         query_starts[s]:query_starts[s+1], which are the last of its context_lens[s] tokens; a row at
         position p sees keys 0..p. Keys are cut in partitions of PARTITION from position 0; each yields
-        (max, sum, output), merged left to right. Slots outside the mask are never read into a sum. What multiplies the
-        numbers of a bfloat16 store is rounded to bfloat16 as well: queries times scale, and weights (the exponentials
-        of what scores exceed the partition's largest by), whose sum is that of what is multiplied. Sums are float32,
-        and of two dimensions or keys 2n and 2n + 1 the latter is added first, in pairs or not (but by numpy, which has
-        an order of its own). D is then even.
+        (max, sum, output), merged left to right. Slots outside the mask are never read into a sum.
+
+        What multiplies the numbers of a bfloat16 store, or of an 8-bit one, which bfloat16 holds exactly, is rounded to
+        bfloat16: queries times scale and the head's scale, and weights (the exponentials of what scores exceed the
+        partition's largest by), whose sum is that of what is multiplied; but weights times scales by token are rounded
+        as such, and their sum is of weights as they were. Sums are float32, and of two dimensions or keys 2n and 2n + 1
+        the latter is added first, in pairs or not (but by numpy, which has an order of its own). D is then even.
         out: [T, H, D], C-contiguous.
         """
         ...

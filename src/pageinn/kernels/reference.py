@@ -56,6 +56,20 @@ class Int8Linear:
         return int(self.integers.nbytes + self.scales.nbytes)
 
 
+class Slots(NamedTuple):
+    """A sequence's slots as stored: keys [G, D, n], values [G, n, D], and the scales of tokens [G, n], 1 for none."""
+
+    keys: F32
+    values: F32
+    key_scales: F32
+    value_scales: F32
+
+    def cut(self, start: int, end: int) -> Slots:
+        """The tokens [start, end)."""
+        keys, values = self.keys[:, :, start:end], self.values[:, start:end]
+        return Slots(keys, values, self.key_scales[:, start:end], self.value_scales[:, start:end])
+
+
 class Part(NamedTuple):
     """What one partition of keys yields for one query token: maximum and sum [G, r], output [G, r, D]."""
 
@@ -136,17 +150,16 @@ class ReferenceBackend:
             if first == last:
                 continue
             table = tables[sequence, : -(-context // block_size)]
-            keys, values = gather(store, table, context)
+            slots = read_slots(store, table, context)
+            key_scales, value_scales = head_scales(store)
             for row in range(first, last):
                 visible = context - (last - row) + 1
-                grouped = np.ascontiguousarray(q[row]).reshape(kv_heads, heads // kv_heads, size) * np.float32(scale)
-                if store.dtype == "bfloat16":
+                grouped = np.ascontiguousarray(q[row]).reshape(kv_heads, heads // kv_heads, size)
+                grouped = grouped * (np.float32(scale) * key_scales)
+                if rounds(store.dtype):
                     grouped = rounded(grouped)
-                parts = [
-                    attend_part(grouped, keys[:, :, start:end], values[:, start:end], store.dtype)
-                    for start, end in partitions(0, visible)
-                ]
-                out[row] = merge_parts(parts).reshape(heads, size)
+                parts = [attend_part(grouped, slots.cut(*each), store.dtype) for each in partitions(0, visible)]
+                out[row] = (merge_parts(parts) * value_scales).reshape(heads, size)
 
     def silu_mul(self, gate_up: F32, out: F32) -> None:
         """out[T, F] = silu(gate_up[:, :F]) * gate_up[:, F:]."""
@@ -217,22 +230,38 @@ def write_slot(store: LayerStore, block: int | slice, offset: int, keys: F32, va
     return key.saturated + value.saturated
 
 
-def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
-    """Read a sequence's keys [G, D, context] and values [G, context, D] back from its blocks as float32."""
+def head_scales(store: LayerStore) -> tuple[F32, F32]:
+    """Keys' and values' scales by head [G, 1, 1]; 1 where there are none."""
+    if slot_values.STORE_DTYPES[store.dtype].scales is not slot_values.Scales.HEAD:
+        return np.ones((1, 1, 1), np.float32), np.ones((1, 1, 1), np.float32)
+    assert store.key_scales is not None
+    assert store.value_scales is not None
+    return store.key_scales[:, None, None], store.value_scales[:, None, None]
+
+
+def read_slots(store: LayerStore, table: I32, context: int) -> Slots:
+    """Read a sequence's slots from its blocks."""
     keys = slot_values.to_float32(slot_values.plain_keys(store.keys[table], store.pairs), store.dtype)
     values = slot_values.to_float32(slot_values.plain_values(store.values[table], store.pairs), store.dtype)
-    if store.key_scales is not None and store.value_scales is not None:
-        if slot_values.STORE_DTYPES[store.dtype].scales is slot_values.Scales.HEAD:
-            keys = keys * store.key_scales[:, None, None]
-            values = values * store.value_scales[:, None, None]
-        else:
-            keys = keys * bfloat16.to_float32(store.key_scales[table])[:, :, None, :]
-            values = values * bfloat16.to_float32(store.value_scales[table])[:, :, :, None]
-    _, kv_heads, size, _ = keys.shape
-    return (
-        keys.transpose(1, 2, 0, 3).reshape(kv_heads, size, -1)[:, :, :context],
-        values.transpose(1, 0, 2, 3).reshape(kv_heads, -1, size)[:, :context],
-    )
+    _, kv_heads, size, block_size = keys.shape
+    scales = [np.ones((len(table), kv_heads, block_size), np.float32)] * 2
+    if slot_values.STORE_DTYPES[store.dtype].scales is slot_values.Scales.TOKEN:
+        assert store.key_scales is not None
+        assert store.value_scales is not None
+        scales = [bfloat16.to_float32(each[table]) for each in (store.key_scales, store.value_scales)]
+    return Slots(
+        keys.transpose(1, 2, 0, 3).reshape(kv_heads, size, -1),
+        values.transpose(1, 0, 2, 3).reshape(kv_heads, -1, size),
+        *(each.transpose(1, 0, 2).reshape(kv_heads, -1) for each in scales),
+    ).cut(0, context)
+
+
+def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
+    """What a sequence's slots stand for: keys [G, D, context] and values [G, context, D]."""
+    slots = read_slots(store, table, context)
+    key_scales, value_scales = head_scales(store)
+    keys = slots.keys * slots.key_scales[:, None] * key_scales
+    return keys, slots.values * slots.value_scales[:, :, None] * value_scales
 
 
 def partitions(start: int, end: int) -> list[tuple[int, int]]:
@@ -240,20 +269,29 @@ def partitions(start: int, end: int) -> list[tuple[int, int]]:
     return [(left, min(left + PARTITION, end)) for left in range(start, end, PARTITION)]
 
 
+def rounds(dtype: str) -> bool:
+    """Whether what multiplies a store's keys and values is rounded to bfloat16: where bfloat16 holds those exactly."""
+    return dtype not in ("float32", "float16")
+
+
 def rounded(numbers: F32) -> F32:
-    """What a bfloat16 store's keys and values are multiplied by: bfloat16, too."""
+    """To bfloat16 and back."""
     return bfloat16.to_float32(bfloat16.from_float32(numbers))
 
 
-def attend_part(q: F32, keys: F32, values: F32, dtype: str) -> Part:
-    """One partition for one query token: q [G, r, D] as multiplied, keys [G, D, n], values [G, n, D], of a dtype."""
+def attend_part(q: F32, slots: Slots, dtype: str) -> Part:
+    """One partition of n tokens for one query token: q [G, r, D] as multiplied."""
     # Contiguous copies: a library may choose its order by strides, which depend on the context.
-    scores = np.matmul(q, np.ascontiguousarray(keys))
+    scores = np.matmul(q, np.ascontiguousarray(slots.keys)) * slots.key_scales[:, None]
     largest = scores.max(axis=2)
     weights = np.exp(scores - largest[:, :, None])
-    if dtype == "bfloat16":
-        weights = rounded(weights)
-    return Part(largest, weights.sum(axis=2), np.matmul(weights, np.ascontiguousarray(values)))
+    scaled = weights * slots.value_scales[:, None]
+    if rounds(dtype):
+        scaled = rounded(scaled)
+    by_token = slot_values.STORE_DTYPES[dtype].scales is slot_values.Scales.TOKEN
+    # Where weights are scaled they are not rounded apart from that.
+    total = weights if by_token else scaled
+    return Part(largest, total.sum(axis=2), np.matmul(scaled, np.ascontiguousarray(slots.values)))
 
 
 def merge_parts(parts: list[Part]) -> F32:
