@@ -9,7 +9,7 @@
 namespace pageinn {
 namespace {
 
-// So many tiles are worth a copy of a partition's eight-bit numbers in pairs. Fewer wait for memory, and for the copy.
+// So many tiles are worth a copy of a partition's eight-bit numbers as bfloat16. Fewer wait for memory, and for the copy.
 constexpr int64_t kWidenedTiles = 4;
 // Rows that pass by a partition of keys while it is in the second-level cache.
 constexpr int64_t kStripTiles = 16;
@@ -187,19 +187,20 @@ private:
         return static_cast<const float*>(scales)[head] * (type == StoreType::kFp8E4m3 ? kE4m3Unit : 1.0f);
     }
 
-    // Whether eight bits are widened to pairs before they are attended, not by each tile: the bits are the same.
+    // Whether eight bits are widened before they are attended, not by each tile: the bits are the same.
     bool widens(const Strip& strip) const {
-        const bool can = e_.kernels.widen != nullptr && slot_bytes(a_.store.type) == 1;
+        const StoreType type = a_.store.type;
+        const bool can = e_.kernels.pairs ? slot_bytes(type) == 1 : type == StoreType::kFp8E4m3;
         return can && strip.tiles() >= kWidenedTiles;
     }
 
     // What the store is then seen as. Only the scales of tokens are left to it.
-    Store in_pairs() const {
-        Store pairs = a_.store;
-        pairs.type = StoreType::kBfloat16Pairs;
-        pairs.block_size = kWidenedBlock;
-        if (a_.store.type != StoreType::kInt8) pairs.key_scales = pairs.value_scales = nullptr;
-        return pairs;
+    Store widened() const {
+        Store store = a_.store;
+        store.type = e_.kernels.pairs ? StoreType::kBfloat16Pairs : StoreType::kBfloat16;
+        store.block_size = kWidenedBlock;
+        if (a_.store.type != StoreType::kInt8) store.key_scales = store.value_scales = nullptr;
+        return store;
     }
 
     // rounded: room for as many.
@@ -234,15 +235,15 @@ private:
         thread_local std::vector<Bfloat16> rounded_scratch;
         Bfloat16* rounded = grown(rounded_scratch, strip.rows * size_);
         load_queries(strip, piece.head, q, rounded);
-        thread_local std::vector<Pair> pairs;
-        Pair* widened = widens(strip) ? grown(pairs, kPartition * size_) : nullptr;
-        const Store store = widened ? in_pairs() : a_.store;
+        thread_local std::vector<Pair> widened_scratch;
+        Pair* room = widens(strip) ? grown(widened_scratch, kPartition * size_) : nullptr;
+        const Store store = room ? widened() : a_.store;
         KeyRuns runs;
         for (int64_t partition = piece.begin; partition < piece.end; ++partition) {
             const int64_t seen = visible_[token_of(strip.first + strip.rows - 1)] - partition * kPartition;
             const int64_t keys = std::min<int64_t>(seen, kPartition);
             find_runs(strip, piece.head, partition, keys, runs);
-            if (widened) e_.kernels.widen(a_.store, (keys + kLanes - 1) / kLanes, runs, widened);
+            if (room) e_.kernels.widen(a_.store, (keys + kLanes - 1) / kLanes, runs, room);
             for (int64_t tile = 0; tile < strip.tiles(); ++tile) {
                 const TilePart each = part(store, strip, tile, partition, runs, q, rounded);
                 if (each.visible[each.rows - 1] == 0) continue;

@@ -19,11 +19,11 @@ constexpr const char* kIsa = "avx512_bf16";
 #include "kernels_impl.h"
 #include "kernels_pairs.h"
 #include "kernels_vnni.h"
-#include "kernels_widen.h"
+#include "kernels_widen_pairs.h"
 
 Kernels with_pairs(Kernels kernels) {
     kernels.attend = attend_with_pairs;
-    kernels.widen = widen_partition;
+    kernels.widen = widen_to_pairs;
     kernels.pairs = true;
     return kernels;
 }

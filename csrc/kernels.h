@@ -171,9 +171,9 @@ struct Kernels {
     // Rounds what multiplies a store that `rounds`, in place and to bfloat16 numbers as such.
     void (*round_row)(float* x, int64_t size, Bfloat16* rounded);
     void (*attend)(const TilePart&, const Softmax& out);
-    // Widens the first `count` runs of an eight-bit store to bfloat16 in pairs, and lets the runs point to those; null
-    // where pairs are not attended. to: room for a partition's keys and as many values.
-    void (*widen)(const Store&, int64_t count, KeyRuns& runs, Pair* to);
+    // Widens the first `count` runs of an e4m3 store to bfloat16, or of any eight-bit store to bfloat16 in pairs where
+    // those are attended, and lets the runs point there. room: for a partition's keys and values, two bytes each number.
+    void (*widen)(const Store&, int64_t count, KeyRuns& runs, void* room);
     // Merges `part` into `state`, which stands for everything left of it.
     void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);
     void (*silu_mul_row)(const float* gate, const float* up, int64_t size, float* out);

@@ -11,6 +11,7 @@
 #include "kernels_attention.h"
 #include "kernels_linear.h"
 #include "kernels_rows.h"
+#include "kernels_widen.h"
 
 const Kernels kKernels = {kIsa,   false,        quantise_row, linear_int8,  linear_float, rms_norm_row, rotary_row,
-                          round_row, attend, nullptr, merge_row,    silu_mul_row, peak,         exponentials};
+                          round_row, attend, widen_e4m3, merge_row,    silu_mul_row, peak,         exponentials};

@@ -1,114 +1,50 @@
-// Eight-bit keys and values of a partition as bfloat16 in pairs, for many tiles to attend to: see kernels_pairs.h, after
-// which this is included.
+// Eight-bit keys and values of a partition as bfloat16, for many tiles to attend to. See kernels_impl.h.
 
-// Thirty-two numbers of eight bits as bfloat16, which holds them all. Seven bits are looked up, the eighth is the sign.
+// Where they are put, `rows` numbers or pairs a token: keys in rows of kWidenedBlock tokens, and behind them values.
 template <class T>
-class Widener {
-public:
-    Widener() {
-        for (int i = 0; i < 4; ++i) table_[i] = _mm512_load_si512(magnitudes().bits + 32 * i);
+struct WidenedRuns {
+    T* room;
+    int64_t rows;
+
+    T* key(int64_t run) const {
+        const int64_t token = run * kLanes;
+        return room + token / kWidenedBlock * kWidenedBlock * rows + token % kWidenedBlock;
     }
+    T* value(int64_t run) const { return room + (kPartition + run * kLanes) * rows; }
 
-    __m512i operator()(__m256i numbers) const {
-        const __m512i wide = _mm512_cvtepi8_epi16(numbers);
-        const __m512i index = std::is_same_v<T, Int8> ? _mm512_abs_epi16(wide) : wide;
-        const __m512i lower = _mm512_permutex2var_epi16(table_[0], index, table_[1]);
-        const __m512i upper = _mm512_permutex2var_epi16(table_[2], index, table_[3]);
-        const __mmask32 above = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x40));
-        const __m512i sign = _mm512_and_si512(wide, _mm512_set1_epi16(INT16_MIN));
-        return _mm512_or_si512(_mm512_mask_mov_epi16(lower, above, upper), sign);
+    // Lets the first `count` runs be these.
+    void point(KeyRuns& runs, int64_t count) const {
+        for (int64_t i = 0; i < count + KeyRuns::kSpare; ++i) {
+            const int64_t run = i < count ? i : count - 1;
+            runs.keys[i] = runs.later[i] = key(run);
+            runs.values[i] = value(run);
+        }
     }
-
-private:
-    struct Magnitudes {
-        alignas(64) uint16_t bits[128];
-    };
-
-    static const Magnitudes& magnitudes() {
-        static const Magnitudes known = [] {
-            Magnitudes all;
-            for (int i = 0; i < 128; ++i) {
-                const uint8_t number = static_cast<uint8_t>(i);
-                T each;
-                std::memcpy(&each, &number, 1);
-                all.bits[i] = static_cast<uint16_t>(bits_of(widen(each)) >> 16);
-            }
-            return all;
-        }();
-        return known;
-    }
-
-    __m512i table_[4];
 };
 
-inline __m256i interleaved(__m128i even, __m128i odd) {
-    return _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-}
-
-inline __m128i eight_bytes(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
-inline __m128i sixteen_bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+typedef uint16_t H8 __attribute__((vector_size(16)));
 
 template <class T>
-inline Pair pair_of(T even, T odd) {
-    const auto narrow = [](T x) { return Bfloat16{static_cast<uint16_t>(bits_of(widen(x)) >> 16)}; };
-    return {narrow(even), narrow(odd)};
+inline void widen_lanes(const T* from, Bfloat16* to) {
+    const H8 narrow = __builtin_convertvector((U8)load(from) >> 16, H8);
+    std::memcpy(to, &narrow, sizeof narrow);
 }
 
-// Two runs of keys, each `size` rows of eight, `stride` apart, to size / 2 rows of sixteen pairs, kWidenedBlock apart.
-template <class T>
-inline void widen_keys(const Widener<T>& widened, const T* const* runs, const void* const* later, int64_t size,
-                       int64_t stride, Pair* to) {
-    const bool adjacent = runs[1] == runs[0] + kLanes;
-    const auto row = [&](int64_t offset) {
-        if (adjacent) return sixteen_bytes(runs[0] + offset);
-        return _mm_unpacklo_epi64(eight_bytes(runs[0] + offset), eight_bytes(runs[1] + offset));
-    };
-    for (int64_t d = 0; d < size; d += 2, to += kWidenedBlock) {
-        prefetch(static_cast<const T*>(later[0]) + d * stride);
-        prefetch(static_cast<const T*>(later[1]) + d * stride);
-        const __m128i even = row(d * stride), odd = row((d + 1) * stride);
-        _mm512_storeu_si512(to, widened(interleaved(even, odd)));
+// An e4m3 is what takes the longest to read: three times as many operations as a bfloat16.
+void widen_e4m3(const Store& s, int64_t count, KeyRuns& runs, void* room) {
+    const WidenedRuns<Bfloat16> widened{static_cast<Bfloat16*>(room), s.size};
+    for (int64_t i = 0; i < count; ++i) {
+        const Fp8E4m3* key = static_cast<const Fp8E4m3*>(runs.keys[i]);
+        const Fp8E4m3* later = static_cast<const Fp8E4m3*>(runs.later[i]);
+        Bfloat16* to = widened.key(i);
+        for (int64_t d = 0; d < s.size; ++d) {
+            prefetch(later + d * s.block_size);
+            widen_lanes(key + d * s.block_size, to + d * kWidenedBlock);
+        }
     }
-}
-
-// The values of two tokens, `from` and the one behind it.
-template <class T>
-inline void widen_values(const Widener<T>& widened, const T* from, int64_t size, Pair* to) {
-    int64_t d = 0;
-    for (; d + 16 <= size; d += 16) {
-        const __m128i even = sixteen_bytes(from + d), odd = sixteen_bytes(from + size + d);
-        _mm512_storeu_si512(to + d, widened(interleaved(even, odd)));
-    }
-    for (; d < size; ++d) to[d] = pair_of(from[d], from[size + d]);
-}
-
-template <class T>
-void widen_runs(const Store& s, int64_t count, KeyRuns& runs, Pair* to) {
-    const Widener<T> widened;
-    const int64_t half = s.size / 2;
-    Pair *keys = to, *values = to + kPartition * half;
-    const auto key_at = [&](int64_t i) {
-        return keys + i * kLanes / kWidenedBlock * kWidenedBlock * half + i * kLanes % kWidenedBlock;
-    };
-    const T* const* from = reinterpret_cast<const T* const*>(runs.keys);
-    for (int64_t i = 0; i < count; i += kWideRuns)
-        widen_keys(widened, from + i, runs.later + i, s.size, s.block_size, key_at(i));
+    // Eight tokens of any size are whole vectors.
     for (int64_t i = 0; i < count; ++i)
-        for (int t = 0; t < kLanes; t += 2)
-            widen_values(widened, static_cast<const T*>(runs.values[i]) + t * s.size, s.size,
-                         values + (i * kLanes + t) * half);
-    for (int64_t i = 0; i < count + KeyRuns::kSpare; ++i) {
-        const int64_t run = i < count ? i : count - 1;
-        runs.keys[i] = runs.later[i] = key_at(run);
-        runs.values[i] = values + run * kLanes * half;
-    }
-}
-
-void widen_partition(const Store& s, int64_t count, KeyRuns& runs, Pair* to) {
-    switch (s.type) {
-        case StoreType::kFp8E4m3: return widen_runs<Fp8E4m3>(s, count, runs, to);
-        case StoreType::kFp8E5m2: return widen_runs<Fp8E5m2>(s, count, runs, to);
-        case StoreType::kInt8: return widen_runs<Int8>(s, count, runs, to);
-        default: break;  // nobody asks
-    }
+        for (int64_t j = 0; j < kLanes * s.size; j += kLanes)
+            widen_lanes(static_cast<const Fp8E4m3*>(runs.values[i]) + j, widened.value(i) + j);
+    widened.point(runs, count);
 }
