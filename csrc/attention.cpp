@@ -9,7 +9,8 @@
 namespace pageinn {
 namespace {
 
-// So many tiles are worth a copy of a partition's eight-bit numbers as bfloat16. Fewer wait for memory, and for the copy.
+// So many tiles are worth a copy of a partition's eight-bit numbers as bfloat16. Fewer wait for memory, and for the
+// copy.
 constexpr int64_t kWidenedTiles = 4;
 // Rows that pass by a partition of keys while it is in the second-level cache.
 constexpr int64_t kStripTiles = 16;

@@ -84,9 +84,9 @@ enum class StoreType { kFloat32, kBfloat16, kBfloat16Pairs, kFloat16, kFp8E4m3, 
 // How many dimensions of a key, or tokens of a value, lie side by side.
 static inline int64_t side_by_side(StoreType type) { return type == StoreType::kBfloat16Pairs ? 2 : 1; }
 
-// Whether what multiplies a store's numbers is rounded to bfloat16, and of two dimensions or tokens that follow each other
-// the second is added first: what an instruction does that multiplies pairs, where there is one. The numbers themselves
-// are bfloat16's then, or eight bits, which are exact in it.
+// Whether what multiplies a store's numbers is rounded to bfloat16, and of two dimensions or tokens that follow each
+// other the second is added first: what an instruction does that multiplies pairs, where there is one. The numbers
+// themselves are bfloat16's then, or eight bits, which are exact in it.
 static inline bool rounds(StoreType type) { return type != StoreType::kFloat32 && type != StoreType::kFloat16; }
 
 // Bytes of one element of a store. Static: files for other instruction sets must not share its code.
@@ -172,7 +172,7 @@ struct Kernels {
     void (*round_row)(float* x, int64_t size, Bfloat16* rounded);
     void (*attend)(const TilePart&, const Softmax& out);
     // Widens the first `count` runs of an e4m3 store to bfloat16, or of any eight-bit store to bfloat16 in pairs where
-    // those are attended, and lets the runs point there. room: for a partition's keys and values, two bytes each number.
+    // those are attended, and lets the runs point there. room: for a partition's keys and values, two bytes a number.
     void (*widen)(const Store&, int64_t count, KeyRuns& runs, void* room);
     // Merges `part` into `state`, which stands for everything left of it.
     void (*merge_row)(const Softmax& state, const Softmax& part, int row, int64_t size);

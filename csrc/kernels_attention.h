@@ -24,6 +24,17 @@ inline void add_products(Wide (&sums)[R][W], Left left, Right right) {
 template <class T>
 constexpr bool kRounds = !std::is_same_v<T, float> && !std::is_same_v<T, Float16>;
 
+// Weights and queries count as zero below this where they are rounded. A bfloat16 from there on has steps of at least
+// 2**-109, and eight-bit numbers as they are read of at least 2**-17 (an e4m3's): their products are multiples of
+// 2**-126, and no sum of them is subnormal, which an instruction that multiplies pairs would take for zero.
+constexpr float kLeastFactor = 0x1p-102f;
+
+template <class V, class U>
+inline V round_factor(V x) {
+    const V zero = {};
+    return x < kLeastFactor ? zero : round_to_bfloat16<V, U>(x);
+}
+
 // Runs of keys that a wide vector holds.
 constexpr int kWideRuns = kWide / kLanes;
 // A row of scores, with room for some that nobody looks at.
@@ -73,13 +84,13 @@ inline float exponentials_less(float* scores, int runs, float largest) {
     int i = 0;
     for (; i + kWideRuns <= runs; i += kWideRuns) {
         Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
-        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_to_bfloat16<Wide, WideBits>(each);
+        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_factor<Wide, WideBits>(each);
         store(scores + i * kLanes, each);
         sums = add_runs(sums, each);
     }
     for (; i < runs; ++i) {
         F8 each = exp_lanes<F8, U8>(load(scores + i * kLanes) - largest);
-        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_to_bfloat16<F8, U8>(each);
+        if constexpr (kRounds<T> && !kTokenScales<T>) each = round_factor<F8, U8>(each);
         store(scores + i * kLanes, each);
         sums = sums + each;
     }
@@ -99,13 +110,11 @@ inline float largest_score(float* scores, int visible) {
     return largest_lane(best);
 }
 
-// Multiplies a row's exponentials by the scales of the values they weigh, and rounds then. Subnormal products become
-// zero, as they do where an instruction rounds.
+// Multiplies a row's exponentials by the scales of the values they weigh, and rounds then.
 inline void scale_row(const TilePart& t, int visible, float* weights) {
     for (int i = 0; i < runs_of(visible); ++i) {
         const F8 scaled = load(weights + i * kLanes) * load(t.runs->value_scales[i]);
-        const F8 rounded = round_to_bfloat16<F8, U8>(scaled);
-        store(weights + i * kLanes, ((U8)scaled & 0x7fffffffu) < 0x800000u ? splat(0.0f) : rounded);
+        store(weights + i * kLanes, round_factor<F8, U8>(scaled));
     }
 }
 
@@ -221,7 +230,7 @@ void attend(const TilePart& t, const Softmax& out) {
     }
 }
 
-// To nearest even, a NaN to a quiet one and subnormal numbers to zero, as an instruction does that multiplies pairs.
+// To nearest even, a NaN to a quiet one, and to zero what is smaller than kLeastFactor.
 void round_row(float* x, int64_t size, Bfloat16* rounded) {
     for (int64_t i = 0; i < size; i += kLanes) {
         const int64_t count = size - i < kLanes ? size - i : kLanes;
@@ -229,7 +238,7 @@ void round_row(float* x, int64_t size, Bfloat16* rounded) {
         const U8 bits = (U8)each, magnitude = bits & 0x7fffffffu;
         U8 kept = (U8)round_to_bfloat16<F8, U8>(each);
         kept = magnitude > 0x7f800000u ? (bits & 0xffff0000u) | 0x400000u : kept;
-        kept = magnitude < 0x800000u ? bits & 0x80000000u : kept;
+        kept = magnitude < bits_of(kLeastFactor) ? bits & 0x80000000u : kept;
         store_some(x + i, (F8)kept, count);
         for (int64_t j = 0; j < count; ++j) rounded[i + j].bits = static_cast<uint16_t>(kept[j] >> 16);
     }

@@ -1,6 +1,7 @@
-// Attention over bfloat16 in pairs, a store's or what kernels_widen.h makes of eight bits, by an instruction that adds the products of two pairs of numbers: two fused
-// multiply-adds, the second number's first, that take subnormal numbers for zero. The bits are those of
-// kernels_attention.h over a plain bfloat16 store where no number is subnormal. Included after that.
+// Attention over bfloat16 in pairs, of a store or of what kernels_widen_pairs.h makes of eight bits, by an instruction
+// that adds the products of two pairs of numbers: two fused multiply-adds, the second number's first, that take
+// subnormal numbers for zero. The bits are those of kernels_attention.h over the same numbers: always where they were
+// eight bits (see kLeastFactor there), and where no number is subnormal if they are a store's. Included after that.
 
 // So many rows or fewer wait for keys and values; more have others behind them, that find them in the cache.
 constexpr int kFetching = 3;
@@ -96,8 +97,8 @@ inline void add_pair_keys(const TilePart& t, int begin, int end, const Bfloat16*
     }
 }
 
-// exponentials_less for the first `runs` runs of scores, to bfloat16; kScaled: multiplied by `scales` before they are
-// rounded, and not when they are summed. What is written behind those nobody looks at.
+// exponentials_less for the first `runs` runs of scores, rounded to bfloat16; kScaled: multiplied by `scales` before
+// they are rounded, and not when they are summed. What is written behind those nobody looks at.
 template <bool kScaled>
 inline float narrow_exponentials(const float* scores, int runs, float largest, const Bfloat16* const* scales,
                                  Bfloat16* to) {
@@ -105,7 +106,7 @@ inline float narrow_exponentials(const float* scores, int runs, float largest, c
     for (int i = 0; i < runs; i += kWideRuns) {
         Wide each = exp_lanes<Wide, WideBits>(wide_load(scores + i * kLanes) - largest);
         const Wide weight = kScaled ? each * wide_keys(scales + i, 0) : each;
-        const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(weight);
+        const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(weight < kLeastFactor ? wide_splat(0.0f) : weight);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), narrow);
         if constexpr (!kScaled) each = widened_bfloat16(narrow);
         sums = i + kWideRuns <= runs ? add_runs(sums, each) : sums + lower(each);

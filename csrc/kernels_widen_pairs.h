@@ -1,7 +1,8 @@
 // Eight-bit keys and values of a partition as bfloat16 in pairs: see kernels_widen.h, and kernels_pairs.h, after which
 // this is included.
 
-// Thirty-two numbers of eight bits as bfloat16, which holds them all. Seven bits are looked up, the eighth is the sign.
+// Thirty-two numbers of eight bits as bfloat16, which holds them all. Seven bits are looked up, the eighth is the sign:
+// an integer of -128 would be lost, and is never stored.
 template <class T>
 class Widener {
 public:

@@ -16,11 +16,11 @@ from pageinn.engine.config import ConfigError, EngineConfig
 from pageinn.engine.engine import Engine
 from pageinn.engine.messages import SamplingParams
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.kernels.reference import gather
 from pageinn.model.decoder import Decoder
 from pageinn.model.sources import open_checkpoint
 from pageinn.store.kv_store import HeadScales, KVStore
 from pageinn.store.scales import ScalesError, read_scales
+from stored_values import gather
 
 
 def extremes_of(path: Path, texts: list[np.ndarray]) -> tuple[Extremes, KVStore]:

@@ -105,6 +105,10 @@ def test_good_attention_arguments_are_good(backend: CpuBackend) -> None:
             r"store.key_scales must be uint16 \[blocks, G, B\], bfloat16, got float32",
         ),
         (
+            {"store": empty_store(Heads(2, 2, 3), 5, 8, "int8", 0)},
+            "a store of int8 needs a head of an even size, not 3",
+        ),
+        (
             {"store": empty_store(Heads(2, 2, 3), 5, 8, "bfloat16", 0)},
             "a store of bfloat16 needs a head of an even size, not 3",
         ),

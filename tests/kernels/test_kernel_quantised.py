@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pageinn.kernels import bfloat16
 from pageinn.kernels.backend import F32, Backend, LayerStore
 from pageinn.kernels.cpu import CpuBackend
-from pageinn.kernels.reference import ReferenceBackend, block_arrays, gather
+from pageinn.kernels.reference import ReferenceBackend, block_arrays
+from stored_values import gather
 
 FP8 = {"fp8_e4m3": (torch.float8_e4m3fn, 448.0), "fp8_e5m2": (torch.float8_e5m2, 57344.0)}
 QUANTISED = [*FP8, "int8"]
@@ -137,6 +138,30 @@ def test_the_float64_test_can_fail(dtype: str) -> None:
         lay_out(store, text, table)
         results.append(attend(REFERENCE, store, [Rows(text, table, 299, 300)])[0])
     assert root_mean_square(results[0] - results[1]) > 3 * WEIGHTS_ROUNDED
+
+
+@pytest.mark.parametrize("dtype", QUANTISED)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), gap=st.floats(60, 90))
+def test_what_all_but_vanishes_is_the_same_however_many_rows_ask(isa: str, dtype: str, seed: int, gap: float) -> None:
+    """One key outweighs the others by exp(gap), half of its values are zero, and sums of what is left pass by zero: an
+    instruction that takes subnormal sums for zero would show, in a head of 2**20 times such values all the more."""
+    rng = np.random.default_rng(seed)
+    heads, tokens = Heads(3, 1, 32), 250
+    text = Text(*(np.zeros((tokens, count, 32), np.float32) for count in (3, 1, 1)))
+    text.q[:, :, 0], text.k[:, 0, 0], text.k[5, 0, 0] = np.sqrt(32), -gap / 2, gap / 2
+    text.v[6:, 0] = normal(rng, tokens - 6, 32) * np.float32(2.0**-9)
+    text.v[5, 0, 16:] = 1
+    store = empty_store(heads, 16, 16, dtype)
+    if dtype in FP8:
+        store = store._replace(value_scales=np.full(1, 2.0**20, np.float32))
+        text.v[:] *= 2.0**20
+    table = rng.permutation(16).astype(np.int32)
+    lay_out(store, text, table)
+    many, one = (attend(cpu(isa, 1), store, [Rows(text, table, tokens - rows, tokens)])[0] for rows in (30, 1))
+    assert same_bits(many[-1:], one)
+    if isa.startswith("avx512"):
+        assert same_bits(one, attend(cpu("avx2", 1), store, [Rows(text, table, tokens - 1, tokens)])[0])
 
 
 def test_a_scale_belongs_to_one_token_and_head_alone(isa: str) -> None:

@@ -194,8 +194,9 @@ class Backend(Protocol):
         What multiplies the numbers of a bfloat16 store, or of an 8-bit one, which bfloat16 holds exactly, is rounded to
         bfloat16: queries times scale and the head's scale, and weights (the exponentials of what scores exceed the
         partition's largest by), whose sum is that of what is multiplied; but weights times scales by token are rounded
-        as such, and their sum is of weights as they were. Sums are float32, and of two dimensions or keys 2n and 2n + 1
-        the latter is added first, in pairs or not (but by numpy, which has an order of its own). D is then even.
+        as such, and their sum is of weights as they were. Below 2**-102 such factors are zero. Sums are float32, and of
+        two dimensions or keys 2n and 2n + 1 the latter is added first, in pairs or not (but by numpy, which has an
+        order of its own). D is then even.
         out: [T, H, D], C-contiguous.
         """
         ...

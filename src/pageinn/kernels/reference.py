@@ -14,6 +14,9 @@ from pageinn.kernels.backend import F32, I32, I64, PARTITION, LayerStore, LogPro
 from pageinn.kernels.philox import uniform
 from pageinn.kernels.quantise import ACTIVATION_LIMIT, WEIGHT_LIMIT, quantise_groups
 
+#: What is rounded counts as zero below this: see the contract.
+_LEAST_FACTOR = np.float32(2.0**-102)
+
 
 @dataclass(frozen=True)
 class Float32Linear:
@@ -256,14 +259,6 @@ def read_slots(store: LayerStore, table: I32, context: int) -> Slots:
     ).cut(0, context)
 
 
-def gather(store: LayerStore, table: I32, context: int) -> tuple[F32, F32]:
-    """What a sequence's slots stand for: keys [G, D, context] and values [G, context, D]."""
-    slots = read_slots(store, table, context)
-    key_scales, value_scales = head_scales(store)
-    keys = slots.keys * slots.key_scales[:, None] * key_scales
-    return keys, slots.values * slots.value_scales[:, :, None] * value_scales
-
-
 def partitions(start: int, end: int) -> list[tuple[int, int]]:
     """Cut [start, end) in runs of PARTITION counted from `start`."""
     return [(left, min(left + PARTITION, end)) for left in range(start, end, PARTITION)]
@@ -275,8 +270,9 @@ def rounds(dtype: str) -> bool:
 
 
 def rounded(numbers: F32) -> F32:
-    """To bfloat16 and back."""
-    return bfloat16.to_float32(bfloat16.from_float32(numbers))
+    """To bfloat16 and back, and to zero what is smaller than the least factor."""
+    kept = np.where(np.abs(numbers) < _LEAST_FACTOR, np.float32(0), numbers)
+    return bfloat16.to_float32(bfloat16.from_float32(kept))
 
 
 def attend_part(q: F32, slots: Slots, dtype: str) -> Part:
