@@ -5,13 +5,17 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --disable-pip-version-check --quiet
 SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: serve test lint setup setup-dev clean
+.PHONY: serve test explore lint setup setup-dev clean
 
 serve: setup
 	$(BIN)/pageinn serve $(ARGS)
 
 test: setup-dev
 	$(BIN)/python -m pytest $(ARGS)
+
+# The property tests with examples that no run has met yet.
+explore: setup-dev
+	$(BIN)/python -m pytest --hypothesis-profile=random tests/memory tests/scheduling tests/store tests/kernels $(ARGS)
 
 lint: setup-dev
 	$(BIN)/ruff check .

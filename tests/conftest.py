@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from pageinn.engine.default_model import default_model
 
 # How long an example takes says something of the machine, and nothing of what is tested. The examples are the same each
-# time, so that a change is blamed for what it broke; `--hypothesis-profile=random` looks for what no run has met yet.
+# time, so that a change is blamed for what it broke; `make explore` looks for what no run has met yet.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("pageinn", settings.get_profile("random"), derandomize=True)
 settings.load_profile("pageinn")

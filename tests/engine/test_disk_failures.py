@@ -130,7 +130,8 @@ told = False
 for seed in range(int(sys.argv[1]), 1000):
     run(engine, prompts(seed))
     if not told and engine.core.stats().disk.blocks:
-        told = print("writing", flush=True) is None
+        print("writing", flush=True)
+        told = True
 """
 
 

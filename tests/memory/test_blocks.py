@@ -362,7 +362,7 @@ def test_check_finds_broken_books() -> None:
     def books() -> tuple[MemoryManager, Sequence]:
         manager = MemoryManager(10, 4)
         store(manager, [1] * 8)
-        store(manager, [2] * 4)
+        store(manager, [2] * 6)
         return manager, start(manager, [1] * 4 + [3] * 5)
 
     def twice_owned(manager: MemoryManager, sequence: Sequence) -> None:
@@ -389,6 +389,12 @@ def test_check_finds_broken_books() -> None:
     def forgotten_leaf(manager: MemoryManager, sequence: Sequence) -> None:
         manager.shares._common._heap.clear()
 
+    def forgotten_tail(manager: MemoryManager, sequence: Sequence) -> None:
+        manager.shares._common._tails.clear()
+
+    def running_tail(manager: MemoryManager, sequence: Sequence) -> None:
+        manager.shares._common._tails[sequence.node] = None
+
     def unsorted(manager: MemoryManager, sequence: Sequence) -> None:
         manager.tree.root.order[sequence.account.number].reverse()
 
@@ -401,6 +407,8 @@ def test_check_finds_broken_books() -> None:
         other_table,
         other_tokens,
         forgotten_leaf,
+        forgotten_tail,
+        running_tail,
         unsorted,
     ):
         manager, sequence = books()

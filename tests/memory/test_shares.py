@@ -60,6 +60,43 @@ def test_a_host_slot_that_a_store_is_on_its_way_to_is_not_lent() -> None:
     manager.check()
 
 
+def test_what_a_match_ends_inside_of_makes_room_beyond_it() -> None:
+    """A's ten blocks are one node of the host's, of which B begins with the first: nine may go, and that one stays."""
+    manager = MemoryManager(12, 4, host_blocks=10)
+    store(manager, prompt(1, 10), A)
+    store(manager, prompt(2, 12), B)
+    manager.settle_moves(manager.drain_moves())
+    hosted = [node for node in manager.tree.nodes() if node.host]
+    assert [node.size for node in hosted] == [10]
+    assert hosted[0].blocks == []
+    begins = pack(prompt(1, 1) + prompt(3, 8))
+    match = manager.match(A, begins)
+    assert manager.host_room(match) == 9
+    assert manager.take_host(10, match) is None
+    slots = manager.take_host(8, match)
+    assert slots is not None
+    assert reach(manager, prompt(1, 10), A) == 8, "of the rest, the end went"
+    manager.check()
+    assert manager.insert_host(A, begins, 1, slots) == 8
+    assert reach(manager, prompt(1, 1) + prompt(3, 8), A) == 36
+    manager.check()
+
+
+def test_a_block_to_copy_from_makes_room_for_what_follows_a_match() -> None:
+    """The match ends two tokens into the node's second block: all but the first may go, that one too."""
+    manager = MemoryManager(12, 4, host_blocks=10)
+    store(manager, prompt(1, 10), A)
+    store(manager, prompt(2, 12), B)
+    manager.settle_moves(manager.drain_moves())
+    match = manager.match(A, pack(prompt(1, 10)[:6] + prompt(3, 8)))
+    assert manager.matched_tokens(match) == 6
+    slots = manager.take_host(9, match)
+    assert slots is not None
+    assert reach(manager, prompt(1, 10), A) == 4
+    manager.give_host(slots)
+    manager.check()
+
+
 def test_a_flood_cannot_lower_a_hit_rate_below_its_share() -> None:
     """A repeats prompts of 24 blocks, B floods in between with unique ones of 50 blocks in a pool of 100.
 

@@ -74,11 +74,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(scope=st.sampled_from(SCOPES), data=st.data())
     def admit(self, scope: Scope, data: st.DataObject) -> None:
-        old = data.draw(st.sampled_from(self.seen))
-        tokens = old[: data.draw(st.just(len(old)) | st.integers(0, len(old)))]
-        most = 3 * self.model.block_size
-        tokens = tokens + data.draw(st.lists(st.integers(1, 2), min_size=not tokens, max_size=most))
-        self.seen.append(tokens)
+        tokens = self._prompt(data)
         packed = pack(tokens)
         match = self.manager.match(scope, packed)
         ends, reach = self.model.match(scope, tokens)
@@ -252,6 +248,15 @@ class MemoryMachine(RuleBasedStateMachine):
 
     # --- helpers ---
 
+    def _prompt(self, data: st.DataObject) -> list[int]:
+        """A former prompt or its beginning, perhaps continued."""
+        old = data.draw(st.sampled_from(self.seen))
+        tokens = old[: data.draw(st.just(len(old)) | st.integers(0, len(old)))]
+        most = 3 * self.model.block_size
+        tokens = tokens + data.draw(st.lists(st.integers(1, 2), min_size=not tokens, max_size=most))
+        self.seen.append(tokens)
+        return tokens
+
     def _slot(self, table: list[int], position: int) -> int:
         size = self.model.block_size
         return table[position // size] * size + position % size
@@ -371,11 +376,15 @@ class HostMachine(MemoryMachine):
     @rule(scope=st.sampled_from(SCOPES), data=st.data(), wanted=st.integers(1, 5))
     def insert(self, scope: Scope, data: st.DataObject, wanted: int) -> None:
         """Blocks that come from elsewhere, some time after their slots were taken; what they follow stays for them."""
-        tokens = data.draw(st.sampled_from(self.seen))
+        tokens = self._prompt(data)
         before = self.manager.match(scope, pack(tokens))
+        path = path_of(self.manager, before.place)
+        stay = {path[:end] for end in range(1, len(path) + 1)} - self.model.device
         room = self.manager.host_room(before)
+        assert room == self.model.host_blocks - len(stay | (self.model.host & self.model.held()))
+        busy = bool(self.manager.outbox._moves)
         slots = self.manager.take_host(wanted, before)
-        assert slots is None or wanted <= room
+        assert wanted <= room if slots else busy or wanted > room
         assert self.manager.match(scope, pack(tokens)).place.offset == before.place.offset
         self._after(stores=wanted)
         if slots is None:

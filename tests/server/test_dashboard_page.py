@@ -130,6 +130,27 @@ def test_a_prefix_is_chosen_however_long_the_button_is_held(tiny, opened) -> Non
     seen.page.wait_for_selector("#tree-up:not([hidden])")
 
 
+def test_the_tree_is_drawn_anew_unless_the_first_button_is_held(tiny, opened) -> None:
+    """A press whose end the page is not told of, as a menu took it, does not stop the drawing."""
+    tiny.complete(f"{PROMPT * 3}Is it drawn?", max_tokens=2)
+    seen = opened(tiny.url)
+    seen.until("document.querySelectorAll('#tree-box [data-node]').length > 0")
+    drawn = "!document.querySelector('#tree-box svg').dataset.old"
+
+    def press(button: int) -> None:
+        seen.page.locator("#tree-box svg").dispatch_event("pointerdown", {"button": button})
+        seen.page.evaluate("document.querySelector('#tree-box svg').dataset.old = 'yes'")
+
+    press(2)
+    seen.until(drawn)
+    for end in ("contextmenu", "blur", "pointercancel"):
+        press(0)
+        seen.page.evaluate("document.querySelector('#theme').click()")
+        assert not seen.page.evaluate(drawn), "it was drawn anew under the button"
+        seen.page.evaluate(f"void dispatchEvent(new Event('{end}'))")
+        seen.until(drawn)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
 def test_it_fits_and_can_be_read(tiny, opened, scheme: str, viewport: dict[str, int]) -> None:

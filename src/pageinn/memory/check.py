@@ -56,6 +56,9 @@ def _check_pins(manager: MemoryManager, sequences: list[Sequence], nodes: list[N
     # What is counted as evictable must be reachable by the queue, leaf by leaf.
     queued = Counter(id(node) for node in manager.shares.leaves())
     assert queued == Counter(id(node) for node in nodes if node.evictable_leaf), "the eviction queue lost a leaf"
+    # A bound on tails takes the oldest without a look at whether it may go.
+    short = Counter(id(node) for node in nodes if node.evictable_leaf and len(node.tokens) < manager.tree.block_bytes)
+    assert Counter(id(node) for node in manager.shares.tails()) == short, "the queue's tails are not those it may take"
 
 
 def _check_recency(queue: RecencyQueue, takeable: list[Node]) -> None:

@@ -151,6 +151,10 @@ class EvictionQueue:
         """All that is queued, for checks and for queueing anew."""
         return [entry[3] for entry in self._heap if self._current(entry)]
 
+    def tails(self) -> list[Node]:
+        """The tails that are queued, the least recently used first; for checks."""
+        return list(self._tails)
+
     def _current(self, entry: tuple[float, int, int, Node]) -> bool:
         _, _, number, node = entry
         return self._newest.get(node) == number and node.evictable_leaf

@@ -316,18 +316,23 @@ class HostTier:
 
     # --- from elsewhere ---
 
-    def room(self, node: Node) -> int:
-        """How many slots can be lent for what follows a node, without losing the path to it."""
-        return self.pool.num_free + self.num_kept - sum(len(each.host) for each in _upheld(node) if not each.holds)
+    def room(self, place: Place) -> int:
+        """How many slots can be lent for what follows a place, without losing the path to it."""
+        path = self._tree.absent(place.node)
+        upheld = sum(len(each.host) for each in path if not each.holds)
+        if path and not place.node.holds:
+            upheld -= place.node.size - place.taken
+        return self.pool.num_free + self.num_kept - upheld
 
-    def lend(self, count: int, node: Node) -> list[int] | None:
-        """Slots to be filled from elsewhere with what follows a node, for `insert` or `give`; None if too few.
+    def lend(self, count: int, place: Place) -> list[int] | None:
+        """Slots to be filled from elsewhere with what follows a place, for `insert` or `give`; None if too few.
 
-        They are filled at once, beside the steps: one that a planned move is still to write or read will not do.
+        They are filled at once, beside the steps: one that a planned move is still to write or read will not do. A node
+        of the host's that the place is inside of is split there, so that what is beyond may go.
         """
-        if count > self.room(node):
+        if count > self.room(place):
             return None
-        path = _upheld(node)
+        path = [] if place.node.blocks else self._tree.absent(self._tree.settle(place))
         for each in path:
             self._hold(each)
         slots = self.take(count, self._tree.tick)
@@ -366,15 +371,6 @@ class HostTier:
         self.enter(node, fresh, 0)
         self.note(node)
         return len(fresh)
-
-
-def _upheld(node: Node) -> list[Node]:
-    """The end of the path to a node that is on the host alone."""
-    path: list[Node] = []
-    while node.parent is not None and not node.blocks:
-        path.append(node)
-        node = node.parent
-    return path
 
 
 def _traits(node: Node) -> tuple[int, int, int, int]:

@@ -210,11 +210,12 @@ class MemoryManager(Questions):
         self._sweep()
 
     def take_host(self, count: int, match: Match) -> list[int] | None:
-        """Host slots that may be filled at once with blocks from elsewhere that follow a match, which stays as it is.
+        """Host slots that may be filled at once with blocks from elsewhere that follow a match.
 
-        None if there is no room; ask for `host_room` first.
+        The match's whole blocks stay where they are. The block that it would copy from may go: what follows begins with
+        that block's tokens. Match anew afterwards. None if there is no room; ask for `host_room` first.
         """
-        return self.host.lend(count, match.place.node)
+        return self.host.lend(count, match.place)
 
     def give_host(self, slots: list[int]) -> None:
         """Give back slots from `take_host` that were not filled."""

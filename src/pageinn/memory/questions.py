@@ -196,8 +196,8 @@ class Questions:
         return self.host.usage()
 
     def host_room(self, match: Match) -> int:
-        """How many slots of the host pool what follows a match may take, at the cost of anything but the match."""
-        return self.host.room(match.place.node)
+        """How many slots of the host pool what follows a match may take, at the cost of all but its whole blocks."""
+        return self.host.room(match.place)
 
     def view(self) -> MemoryView:
         """Who holds which block; walks everything."""

@@ -219,3 +219,7 @@ class Shares:
     def leaves(self) -> list[Node]:
         """All that is queued, for checks."""
         return [leaf for queue in self._queues() for leaf in queue.leaves()]
+
+    def tails(self) -> list[Node]:
+        """All tails that are queued, for checks."""
+        return [tail for queue in self._queues() for tail in queue.tails()]

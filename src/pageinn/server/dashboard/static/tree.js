@@ -16,17 +16,17 @@ const MARKS = { in_use: "in-use", shared: "shared", pinned: "pinned" };
 let latest = null;
 /** The id of the prefix that was chosen; null for all of the tree. @type {string | null} */
 let chosen = null;
-/** Whether a button is held down on the tree: what it was pressed on must still be there when it is let go. */
+/** Whether the first button is held down on the tree: what it was pressed on must still be there when it is let go. */
 let pressed = false;
 
 /** @param {any} memory the state's */
 export function show(memory) {
   latest = memory.tree;
-  if (!pressed) draw();
+  redraw();
 }
 
 export function redraw() {
-  if (latest) draw();
+  if (latest && !pressed) draw();
 }
 
 function draw() {
@@ -184,7 +184,7 @@ function legend(shade, hottest) {
   }
 }
 
-/** A click comes behind the event that ends the press, so the news waits for it. */
+/** A click comes behind the event that ends the press, so what was held back waits for it. */
 function letGo() {
   if (!pressed) return;
   pressed = false;
@@ -192,7 +192,8 @@ function letGo() {
 }
 
 export function start() {
-  byId("tree-box").addEventListener("pointerdown", () => { pressed = true; });
-  for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, letGo);
+  byId("tree-box").addEventListener("pointerdown", (event) => { if (event.button === 0) pressed = true; });
+  // Where a menu opens or another window comes up, it is told of the button's release, and not the page.
+  for (const end of ["pointerup", "pointercancel", "contextmenu", "blur"]) window.addEventListener(end, letGo);
   byId("tree-up").addEventListener("click", () => { chosen = null; draw(); });
 }
